@@ -229,7 +229,7 @@ KNN(3, metric="l1") → 'euclidean', 'cosine'
 KNN(3, metric=AFFINITIES) → metric must be Precomputed\("distance"\), got Precomputed\(kind='affinity'\)
 KNN(3, metric="hamming", recall=0.9) → metric must be "euclidean" or "cosine" for an approximate search, got hamming
 Landmarks(5, metric="hamming") → metric must be one of 'euclidean', 'cosine', got 'hamming'
-knn_graph(X, 3, metric=APART) → x must have shape \(N, N\) or \(B, N, N\) of distances, got \(10, 2\)
+knn_graph(X, 3, metric=APART) → distances must have shape \(10, 10\), got \(10, 2\)
 knn_graph(X @ X.mT, 3, metric=APART) → distances must be (non-negative|zero from each point to itself)
 knn_graph((-torch.cdist(X, X)).exp(), 3, metric=APART) → zero from each point to itself, got 1; for affinities use
 knn_graph(torch.cdist(X, X).triu(), 3, metric=APART) → distances must be symmetric, got .* x \+ x.mT of one triangle
@@ -913,6 +913,12 @@ LINE(WHOLE) → LaplacianEigenmaps(neighbors=Precomputed("affinity"))
     → LINE ⇒ LaplacianEigenmaps(neighbors=Precomputed("affinity")) → -
 KernelPCA(2, "linear")(X[:, :1]).abs() → use fewer components → 2 ⇒ 1 → (X[:, :1] - X[:, :1].mean()).abs()
 MDS(2)(1e-25 * X.float()).abs() → or their squares underflow; rescale them → 1e-25 ⇒ 1 → MDS(2)(X).abs()
+LaplacianEigenmaps(1, Precomputed("distance"))(torch.cdist(X, X)).abs() → take KNN(10, metric=Precomputed("distance"))
+    → Precomputed("distance") ⇒ KNN(10, metric=Precomputed("distance")) → LaplacianEigenmaps(1, KNN(10))(X).abs()
+LaplacianEigenmaps(1, KNN(4, metric="cityblock"))(X.clone().requires_grad_()).abs() → use x.detach()
+    → requires_grad_() ⇒ detach() → LaplacianEigenmaps(1, KNN(4, metric=lambda x, y: torch.cdist(x, y, p=1)))(X).abs()
+HeatKernel()(torch.cdist(X, X), replace(graph.Graph.from_dense(GRAPH.to_dense()), metric=APART)) → use graph.to_sparse()
+    → metric=APART) ⇒ metric=APART).to_sparse() → HeatKernel()(X, GRAPH)
 Isomap(1, KNN(4)).frozen() → use LaplacianEigenmaps, SpectralClustering, MDS or KernelPCA
     → MDS(1).fit(X).frozen()(X + 1) → MDS(1).fit(X).transform(X + 1)
 LaplacianEigenmaps(1, Landmarks(2, 2))(MOSTLY) → drop copies → MOSTLY ⇒ MOSTLY.unique(dim=0) → -

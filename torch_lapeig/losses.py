@@ -13,10 +13,9 @@ import torch
 from torch import Tensor
 
 from torch_lapeig.eigen.laplacian import Laplacian
-from torch_lapeig.graph.distances import Precomputed
 from torch_lapeig.graph.graph import WITHOUT_MASK, Graph, check_graph
 from torch_lapeig.graph.pattern import PatternBase
-from torch_lapeig.graph.rules import KNN, GraphRule, check_rule_and_weights, weighted_graph
+from torch_lapeig.graph.rules import KNN, GraphRule, Precomputed, check_rule_and_weights, weighted_graph
 from torch_lapeig.graph.weights import Weighting
 from torch_lapeig.support import checks, precision
 from torch_lapeig.support.fitted import FittedModule

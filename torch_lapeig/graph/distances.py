@@ -1,19 +1,18 @@
-"""Given distances, and metrics without coordinates: edges and their lengths from rows of the matrix of all distances.
+"""Given distances, and metrics without coordinates: edges and lengths by rows of all distances, in blocks.
 
-Rows are computed in blocks and searched exactly, ties by the smaller number. Lengths of edges are differentiable in
-given distances, and through a metric that is a function of torch.
+Lengths are differentiable in given distances, and through a metric that is a function of torch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal, TypeGuard
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from torch_lapeig.graph.search.exact import Metric, differentiable_pair_distances, has_derivatives, measured
+from torch_lapeig.graph.search.exact import COORDINATES, Metric, has_derivatives
 from torch_lapeig.support import checks
 from torch_lapeig.support.tuning import rows_of_block
 
@@ -48,29 +47,20 @@ class Precomputed:
         checks.check_choice(self.kind, "kind", ("affinity", "distance", "kernel"))
 
 
-AnyMetric = str | Precomputed | Callable[[Tensor, Tensor], Tensor]
-
-
-def has_coordinates(metric: AnyMetric) -> TypeGuard[Metric]:
-    """Return whether the metric's lengths are differences of coordinates: `measured` has these."""
-    return isinstance(metric, str) and metric in ("euclidean", "cosine")
-
-
 def check_metric(metric: Any) -> None:
     """Raise unless ``metric`` is a known name, ``Precomputed("distance")`` or a function."""
     if isinstance(metric, str):
-        checks.check_choice(metric, "metric", ("euclidean", "cosine", *SCIPY.split()))
-    elif isinstance(metric, Precomputed):
-        if metric.kind != "distance":
-            raise ValueError(f'metric must be Precomputed("distance"), got {metric}')
-    else:
+        checks.check_choice(metric, "metric", (*COORDINATES, *SCIPY.split()))
+    elif isinstance(metric, Precomputed) and metric.kind != "distance":
+        raise ValueError(f'metric must be Precomputed("distance"), got {metric}')
+    elif not isinstance(metric, Precomputed):
         checks.check_function(metric, "metric", 'a name, Precomputed("distance"), or a function of two sets of points')
 
 
 def check_distances(rows: Tensor, mirrored: Tensor, own: Tensor) -> None:
     """Raise ValueError unless distances equal their mirror images, and those ``own`` of points to themselves are 0."""
     rows, mirrored = rows.detach(), mirrored.detach()
-    if not torch.allclose(rows, mirrored):
+    if not torch.allclose(rows, mirrored, atol=1e-8 * float(rows.abs().amax())):
         raise ValueError(
             f"distances must be symmetric, got entries that differ by up to {(rows - mirrored).abs().max():.3g}; use "
             "(x + x.mT) / 2 of two measurements, x + x.mT of one triangle"
@@ -83,90 +73,41 @@ def check_distances(rows: Tensor, mirrored: Tensor, own: Tensor) -> None:
         )
 
 
-def distances(metric: AnyMetric, queries: Tensor, points: Tensor) -> Tensor:
+def distances(metric: Metric, queries: Tensor, points: Tensor) -> Tensor:
     """Return distances ``(Q, N)`` of queries and points, or the given ones, checked; with gradients, but of SciPy's."""
-    if isinstance(metric, Precomputed):
-        found = queries
-    elif isinstance(metric, str):
+    found = queries
+    if isinstance(metric, str):
         if has_derivatives(queries, points):
             raise ValueError(f'metric="{metric}" has no derivatives: use x.detach(), or a function of torch as metric')
         from scipy.spatial.distance import cdist  # slow to import
 
         found = torch.from_numpy(cdist(*(x.detach().cpu().numpy() for x in (queries, points)), metric)).to(queries)
-    else:
+    elif not isinstance(metric, Precomputed):
         found = metric(queries, points)
         checks.check_floating(found, "metric(x, y)")
-        found = found.to(queries.dtype)
     if found.shape != (len(queries), len(points)):
         raise ValueError(f"distances must have shape {(len(queries), len(points))}, got {tuple(found.shape)}")
     checks.check_finite(found.detach().square(), "squares of distances", "rescale them, or drop the points")
-    checks.check_non_negative(found, "distances", 1e-5 * found.detach().amax() if found.numel() else 0.0)
-    return found.clamp_min(0)
+    checks.check_non_negative(found, "distances", 1e-5 * checks.largest(found))
+    return found.to(queries.dtype).clamp_min(0)
 
 
-def sets(metric: AnyMetric, x: Tensor, mask: Tensor | None) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield the numbers b · N + i of the valid points of each set, and these points or their given distances."""
-    n = x.shape[-2]
-    for b, item in enumerate(x.reshape(-1, *x.shape[-2:])):
-        places = torch.arange(n, device=x.device)
-        if mask is not None:
-            places = mask.reshape(-1, n)[b].nonzero().flatten()
-            item = item[places][:, places] if isinstance(metric, Precomputed) else item[places]
-        yield b * n + places, item
-
-
-def blocks(metric: AnyMetric, points: Tensor) -> Iterator[tuple[int, Tensor]]:
-    """Yield rows of the matrix of distances of points, and the number of the first."""
-    step = rows_of_block(24 * max(len(points), 1), points.device)
-    for number, rows in enumerate(points.split(step)):
-        yield number * step, distances(metric, rows, points)
-
-
-def nearest_of_rows(found: Tensor, k: int) -> Tensor:
-    """Return True for the k smallest finite numbers of each row ``(Q, N)``, ties by column."""
-    if not found.shape[1]:
-        return found.isfinite()
-    kth = found.topk(min(k, found.shape[1]), largest=False).values.amax(1, keepdim=True)
-    below, equal = found < kth, (found == kth) & found.isfinite()
-    return below | (equal & (equal.cumsum(1) <= k - below.sum(1, keepdim=True)))
-
-
-def own_distances(metric: AnyMetric, points: Tensor) -> Tensor:
-    """Return the distance of each point to itself, round-off of 0."""
-    if isinstance(metric, Precomputed):
-        return points.diagonal()
-    return torch.cat([distances(metric, part, part).diagonal() for part in points.split(64)])
-
-
-@torch.no_grad()
-def edges_by_rows(
-    metric: AnyMetric, x: Tensor, mask: Tensor | None, choose: Callable[[Tensor], Tensor]
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Return first and second nodes b · N + i and lengths ``(E,)`` of the edges that ``choose`` takes of each row."""
-    checks.check_floating(x, "x")
-    checks.check_outside_func(x, "x")
-    is_given = isinstance(metric, Precomputed)
-    if is_given and (x.ndim not in (2, 3) or x.shape[-1] != x.shape[-2]):
-        raise ValueError(f"x must have shape (N, N) or (B, N, N) of distances, got {tuple(x.shape)}")
-    if mask is not None:
-        checks.check_mask(mask, x)
-        x = torch.where(mask[..., None] & mask[..., None, :] if is_given else mask[..., None], x, 0)
-    checks.check_points(x, min_points=1 if x.ndim == 3 else 2)
-    x = checks.primal(x)
-    none = torch.zeros(0, dtype=torch.int64, device=x.device)
-    parts = [(none, none, x.new_zeros(0))]
-    for places, points in sets(metric, x, mask):
-        if len(places) < 2:
+def blocks_of_rows(metric: Metric, x: Tensor, mask: Tensor | None) -> Iterator[tuple[int, int, Tensor]]:
+    """Yield the first node of each set, the number there of a block's first row, and its rows, infinite at padding."""
+    n, is_given = x.shape[-2], isinstance(metric, Precomputed)
+    valid = x.new_ones(x.shape[:-1], dtype=torch.bool) if mask is None else mask
+    for b, (item, here) in enumerate(zip(x.reshape(-1, *x.shape[-2:]), valid.reshape(-1, n), strict=True)):
+        if not here.any():
             continue
-        few = points if is_given else points[:8]  # whose rows are compared with their columns
-        mirrored = points.mT if is_given else distances(metric, points, few).mT
-        check_distances(distances(metric, few, points), mirrored, own_distances(metric, points))
-        for begin, found in blocks(metric, points):
-            row = torch.arange(len(found), device=x.device)
-            row, col = choose(found.index_put((row, begin + row), found.new_tensor(torch.inf))).nonzero(as_tuple=True)
-            parts.append((places[begin + row], places[col], found[row, col]))
-    row, col, lengths = (torch.cat(part) for part in zip(*parts, strict=True))
-    return row, col, lengths
+        if mask is not None:  # 0, or a point that is there, in the place of padding
+            known = here[:, None] & here if is_given else here[:, None]
+            item = torch.where(known, item, 0 if is_given else item[here][0])
+        step = rows_of_block(24 * n, x.device)
+        for begin, part in zip(range(0, n, step), item.split(step), strict=True):
+            rows = distances(metric, part, item)
+            mirrored = item[:, begin : begin + step] if is_given else distances(metric, item, part[:8])
+            check_distances(rows[: mirrored.shape[1]], mirrored.mT, rows.diagonal(begin))
+            yield b * n, begin, torch.where(here & here[begin : begin + step, None], rows, torch.inf)
 
 
 def edge_lengths(x: Tensor, graph: Any) -> Tensor:
@@ -174,19 +115,10 @@ def edge_lengths(x: Tensor, graph: Any) -> Tensor:
     pattern, found = graph.pattern, [x.new_zeros(0)]
     if not graph.is_sparse:
         raise TypeError("a graph whose metric has no coordinates must be sparse to be weighted; use graph.to_sparse()")
-    for places, points in sets(graph.metric, x, graph.mask):
-        for begin, rows in blocks(graph.metric, points) if len(places) else ():
-            ends = places[[begin, begin + len(rows) - 1]].tolist()
-            edges = slice(int(pattern.crow[ends[0]]), int(pattern.crow[ends[1] + 1]))
-            row, col = (torch.searchsorted(places, end[edges].long()) for end in (pattern.row, pattern.col))
-            found.append(rows[row - begin, col])
+    for first, begin, rows in blocks_of_rows(graph.metric, x, graph.mask):
+        start, stop = pattern.crow[[first + begin, first + begin + len(rows)]].tolist()
+        row, col = pattern.row[start:stop].long() - first - begin, pattern.col[start:stop].long() - first
+        found.append(rows[row, col])
     lengths = torch.cat(found)
     mean: Tensor = pattern.without_loops(lengths + pattern.transpose(lengths)) / 2
     return mean
-
-
-def squares_of_pairs(metric: AnyMetric, x: Tensor, query: Tensor, points: Tensor, point: Tensor) -> Tensor:
-    """Return squared lengths ``(E,)`` of pairs of new points, or their given distances, and points; differentiable."""
-    if has_coordinates(metric):
-        return differentiable_pair_distances(measured(x, metric), query, measured(points, metric), point)
-    return distances(metric, x, points)[query, point].square()

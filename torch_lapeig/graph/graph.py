@@ -17,8 +17,9 @@ import torch
 from torch import Tensor
 
 from torch_lapeig.graph.algebra import sum_of_groups
-from torch_lapeig.graph.distances import AnyMetric, Precomputed, check_metric
+from torch_lapeig.graph.distances import Precomputed, check_metric
 from torch_lapeig.graph.pattern import DensePattern, Pattern, SparsePattern, checked_shape, in_double
+from torch_lapeig.graph.search.exact import Metric
 from torch_lapeig.support import checks, precision
 from torch_lapeig.support.cached import cached_property, deep_copy, derived_property, make_usable
 from torch_lapeig.support.kinds import refuse
@@ -65,7 +66,7 @@ class Graph:
     mask: Tensor | None = None
     similarity: Tensor | None = None
     recall: float = 1.0
-    metric: AnyMetric = "euclidean"
+    metric: Metric = "euclidean"
     density_correction: float = 0.0
     # Weights wide · exp(exponent) in float64, of which ``weight`` is the rounding; `dataclasses.replace` drops them.
     # The exponent is None for 0, unless derivatives in the weights might overflow: see `PatternBase.levels`.

@@ -9,25 +9,17 @@ from __future__ import annotations
 import inspect
 import math
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
 from torch_lapeig.graph.algebra import both_ways
-from torch_lapeig.graph.distances import (
-    AnyMetric,
-    Precomputed,
-    check_metric,
-    distances,
-    edges_by_rows,
-    has_coordinates,
-    nearest_of_rows,
-    own_distances,
-)
+from torch_lapeig.graph.distances import Precomputed as Precomputed
+from torch_lapeig.graph.distances import blocks_of_rows, check_metric, distances
 from torch_lapeig.graph.graph import WITHOUT_MASK, Graph, check_graph
 from torch_lapeig.graph.pattern import SparsePattern
-from torch_lapeig.graph.search.exact import Metric, least_reach, radii_no_less
+from torch_lapeig.graph.search.exact import COORDINATES, Metric, least_reach, radii_no_less
 from torch_lapeig.graph.search.neighbors import (
     Backend,
     NeighborPairs,
@@ -48,17 +40,21 @@ DirectedEdges = tuple[Tensor, Tensor, float]
 
 
 def _undirected_graph(
-    edges: DirectedEdges, symmetrize: Symmetrize, x: Tensor, mask: Tensor | None, self_loops: bool, metric: AnyMetric
+    edges: DirectedEdges, rule: KNN | Radius, x: Tensor, mask: Tensor | None, self_loops: bool = False
 ) -> Graph:
-    """Return the undirected graph of directed edges of points."""
+    """Return the undirected graph of directed edges of points; raise ValueError where a radius gives one set none."""
     shape, (row, col, recall) = tuple(x.shape[:-1]), edges
+    if isinstance(rule, Radius) and len(row) == 0 and x.ndim == 2:
+        raise ValueError(
+            f"radius must reach at least one neighbour, got {rule.radius} and no edge; use a larger radius"
+        )
     total = math.prod(shape)
     if self_loops:
         node = torch.arange(total, device=x.device) if mask is None else mask.flatten().nonzero().flatten()
         row, col = torch.cat([row, node]), torch.cat([col, node])
-    row, col, weight = kept_edges(*both_ways(row, col, total), symmetrize, x.dtype)
+    row, col, weight = kept_edges(*both_ways(row, col, total), rule.symmetrize, x.dtype)
     pattern = SparsePattern.trusted(row, col, shape, self_loops)
-    return Graph.trusted(pattern, weight, mask, metric=metric, recall=recall)
+    return Graph.trusted(pattern, weight, mask, metric=rule.metric, recall=recall)
 
 
 def kept_edges(
@@ -78,7 +74,7 @@ def knn_graph(
     *,
     symmetrize: Symmetrize = "mean",
     mask: Tensor | None = None,
-    metric: AnyMetric = "euclidean",
+    metric: Metric = "euclidean",
     self_loops: bool = False,
     backend: Backend = "exact",
     recall: float | None = None,
@@ -113,11 +109,10 @@ def knn_graph(
 
 @precision.full_precision
 def _graph_of_nearest(rule: KNN, x: Tensor, mask: Tensor | None, self_loops: bool = False) -> Graph:
-    if has_coordinates(rule.metric):
-        edges = _directed_edges(nearest_or_all(x, rule.k, rule.metric, mask, rule.backend, rule.recall), mask)
-    else:
-        edges = (*edges_by_rows(rule.metric, x, mask, lambda rows: nearest_of_rows(rows, rule.k))[:2], 1.0)
-    return _undirected_graph(edges, rule.symmetrize, x, mask, self_loops, rule.metric)
+    if rule.metric not in COORDINATES:
+        return _by_rows(rule, x, mask, self_loops)[0]
+    found = nearest_or_all(x, rule.k, rule.metric, mask, rule.backend, rule.recall)
+    return _undirected_graph(_directed_edges(found, mask), rule, x, mask, self_loops)
 
 
 def _directed_edges(found: Neighbors, mask: Tensor | None) -> DirectedEdges:
@@ -135,7 +130,7 @@ def _directed_edges(found: Neighbors, mask: Tensor | None) -> DirectedEdges:
 
 @precision.full_precision
 def radius_graph(
-    x: Tensor, radius: float, *, mask: Tensor | None = None, metric: AnyMetric = "euclidean", self_loops: bool = False
+    x: Tensor, radius: float, *, mask: Tensor | None = None, metric: Metric = "euclidean", self_loops: bool = False
 ) -> Graph:
     """Build the graph that joins points at distance ≤ ``radius`` (ε-neighbourhoods), every edge of weight 1.
 
@@ -154,17 +149,13 @@ def radius_graph(
             [0., 0., 0.]])
     """
     checks.check_flag(self_loops, "self_loops")
-    radius = checks.check_positive(radius, "radius")
-    if has_coordinates(metric):
-        found = radius_neighbors(x, radius, metric=metric, mask=mask)
-        start = found.item * x.shape[-2]
-        edges = start + found.query, start + found.point, 1.0
-    else:
-        check_metric(metric)
-        edges = (*edges_by_rows(metric, x, mask, lambda rows: rows <= radius)[:2], 1.0)
-    if len(edges[0]) == 0 and x.ndim == 2:
-        raise ValueError(f"radius must reach at least one neighbour, got {radius} and no edge; use a larger radius")
-    return _undirected_graph(edges, "union", x, mask, self_loops, metric)
+    rule = Radius(radius, metric)
+    if metric not in COORDINATES:
+        return _by_rows(rule, x, mask, self_loops)[0]
+    found = radius_neighbors(x, rule.radius, metric=metric, mask=mask)
+    start = found.item * x.shape[-2]
+    edges = start + found.query, start + found.point, 1.0
+    return _undirected_graph(edges, rule, x, mask, self_loops)
 
 
 class Extension(NamedTuple):
@@ -189,7 +180,7 @@ class Extension(NamedTuple):
     point: Tensor
     connectivity: Tensor
     same: Tensor
-    metric: AnyMetric = "euclidean"
+    metric: Metric = "euclidean"
 
 
 @runtime_checkable
@@ -363,16 +354,17 @@ class KNN:
 
     k: int = 10
     symmetrize: Symmetrize = "mean"
-    metric: AnyMetric = "euclidean"
+    metric: Metric = "euclidean"
     backend: Backend = "exact"
     recall: float | None = None
 
     def __post_init__(self) -> None:
         checks.set_frozen(self, k=checks.check_count(self.k, "k"))
         checks.check_choice(self.symmetrize, "symmetrize", ("union", "mutual", "mean"))
-        check_metric(self.metric)
+        if self.metric not in COORDINATES:
+            check_metric(self.metric)
         asked = check_recall(self.backend, self.recall)
-        if asked < 1 and not has_coordinates(self.metric):
+        if asked < 1 and self.metric not in COORDINATES:
             raise ValueError(f'metric must be "euclidean" or "cosine" for an approximate search, got {self.metric}')
         checks.set_frozen(self, recall=None if self.recall is None else asked)
 
@@ -381,17 +373,23 @@ class KNN:
         return _graph_of_nearest(self, x, mask)
 
     def with_state(self, x: Tensor) -> tuple[Graph, Tensor]:
-        """Return the graph of points ``(N, D)``, and each point's distance ``(N,)`` to its k-th neighbour."""
-        if not has_coordinates(self.metric):
-            edges = edges_by_rows(self.metric, x, None, lambda rows: nearest_of_rows(rows, self.k))
-            graph = _undirected_graph((*edges[:2], 1.0), self.symmetrize, x, None, False, self.metric)
-            reach = x.new_zeros(len(x)).scatter_reduce(0, edges[0], edges[2], "amax")
-            return graph, torch.stack([reach, own_distances(self.metric, x)], 1)
+        """Return the graph of points ``(N, D)``, and each point's distance ``(N,)`` to its k-th neighbour.
+
+        With a metric without coordinates the state is ``(N, 2)``: also the distance of each point to itself.
+        """
+        if self.metric not in COORDINATES:
+            return _by_rows(self, x)
         return self.with_neighbors(nearest_or_all(x, self.k, self.metric, None, self.backend, self.recall), x)
+
+    def _chosen(self, rows: Tensor) -> Tensor:
+        """Return True for the k smallest finite distances of each row ``(Q, N)``, ties by column."""
+        kth = rows.topk(min(self.k, rows.shape[1]), largest=False).values.amax(1, keepdim=True)
+        below, equal = rows < kth, (rows == kth) & rows.isfinite()
+        return below | (equal & (equal.cumsum(1) <= self.k - below.sum(1, keepdim=True)))
 
     def with_neighbors(self, found: Neighbors, x: Tensor) -> tuple[Graph, Tensor]:
         """Return the graph and the state of `with_state` from the result of a search."""
-        graph = _undirected_graph(_directed_edges(found, None), self.symmetrize, x, None, False, self.metric)
+        graph = _undirected_graph(_directed_edges(found, None), self, x, None)
         return graph, reach_of_points(x, found.indices[:, -1], self.metric)
 
     def extend(self, queries: Tensor, x: Tensor, state: Tensor) -> Extension:
@@ -400,8 +398,8 @@ class KNN:
         Query q reaches point i if i is among the k nearest of q; i reaches q if q is no farther than i's own k-th
         neighbour. ``symmetrize`` combines these two directions. The exact search finds them, whatever the backend.
         """
-        if not has_coordinates(self.metric):
-            return _extended_by_rows(self, queries, x, state, self.symmetrize)
+        if self.metric not in COORDINATES:
+            return _extended_by_rows(self, queries, x, state)
         nearest = nearest_neighbors(x, min(self.k, len(x)), queries, metric=self.metric)
         reached = radius_neighbors(x, state, queries, metric=self.metric)
         chosen = torch.arange(len(queries), device=x.device)[:, None] * len(x) + nearest.indices
@@ -429,11 +427,13 @@ class Radius:
     """
 
     radius: float
-    metric: AnyMetric = "euclidean"
+    metric: Metric = "euclidean"
+    symmetrize: ClassVar[Symmetrize] = "union"
 
     def __post_init__(self) -> None:
         checks.set_frozen(self, radius=checks.check_positive(self.radius, "radius"))
-        check_metric(self.metric)
+        if self.metric not in COORDINATES:
+            check_metric(self.metric)
 
     def __call__(self, x: Tensor, mask: Tensor | None = None) -> Graph:
         """Return the graph of points ``(N, D)`` or ``(B, N, D)``."""
@@ -441,29 +441,49 @@ class Radius:
 
     def with_state(self, x: Tensor) -> tuple[Graph, Tensor]:
         """Return the graph of points ``(N, D)``, and the radius for each, ``(N,)``."""
-        reach = radii_no_less(self.radius, x, (len(x),)).clone()
-        if not has_coordinates(self.metric):
-            reach = torch.stack([reach, own_distances(self.metric, x)], 1)
-        return self(x), reach
+        if self.metric not in COORDINATES:
+            return _by_rows(self, x)
+        return self(x), radii_no_less(self.radius, x, (len(x),)).clone()
+
+    def _chosen(self, rows: Tensor) -> Tensor:
+        return rows <= self.radius
 
     def extend(self, queries: Tensor, x: Tensor, state: Tensor) -> Extension:
         """Return the edges of new points ``(Q, D)`` to the graph's points ``(N, D)`` within the radius."""
-        if not has_coordinates(self.metric):
-            return _extended_by_rows(self, queries, x, state, "union")
+        if self.metric not in COORDINATES:
+            return _extended_by_rows(self, queries, x, state)
         reach = radius_neighbors(x, state, queries, metric=self.metric)
         same = _same_points(reach, queries, x, self.metric)
         return Extension(reach.query, reach.point, torch.ones_like(reach.squared_distances), same, self.metric)
 
 
-def _extended_by_rows(
-    rule: KNN | Radius, queries: Tensor, x: Tensor, state: Tensor, symmetrize: Symmetrize
-) -> Extension:
-    """Return the edges of new points by distances to all points, of which reach and own distance are given."""
+@torch.no_grad()
+def _by_rows(
+    rule: KNN | Radius, x: Tensor, mask: Tensor | None = None, self_loops: bool = False
+) -> tuple[Graph, Tensor]:
+    """Return the graph of a metric without coordinates, and the reach of points and round-off, ``(B · N, 2)``."""
+    checks.check_floating(x, "x")
+    checks.check_outside_func(x, "x")
+    if mask is not None:
+        checks.check_mask(mask, x)
+    checks.check_points(x if mask is None else x.detach().nan_to_num(), min_points=1 if x.ndim == 3 else 2)
+    state, ends = x.new_zeros(math.prod(x.shape[:-1]), 2), [torch.zeros(2, 0, dtype=torch.int64, device=x.device)]
+    for first, begin, rows in blocks_of_rows(rule.metric, checks.primal(x), mask):
+        own, nodes = rows.diagonal(begin), slice(first + begin, first + begin + len(rows))
+        rows = rows.diagonal_scatter(torch.full_like(own, torch.inf), begin)
+        chosen = rule._chosen(rows)
+        ends.append(chosen.nonzero().T + torch.tensor([[nodes.start], [first]], device=x.device))
+        reach = torch.where(chosen, rows, 0).amax(1) if isinstance(rule, KNN) else torch.full_like(own, rule.radius)
+        state[nodes] = torch.stack([reach, own], 1)
+    row, col = torch.cat(ends, 1)
+    return _undirected_graph((row, col, 1.0), rule, x, mask, self_loops), state
+
+
+def _extended_by_rows(rule: KNN | Radius, queries: Tensor, x: Tensor, state: Tensor) -> Extension:
     found = distances(rule.metric, queries, x)
-    reached, least = found <= state[:, 0], found.amin(1, keepdim=True)
-    chosen = nearest_of_rows(found, rule.k) if isinstance(rule, KNN) else reached
+    chosen, reached, least = rule._chosen(found), found <= state[:, 0], found.amin(1, keepdim=True)
     query, point = (chosen | reached).nonzero(as_tuple=True)
-    edges = kept_edges(query, point, (chosen.int() + reached)[query, point], symmetrize, x.dtype)
+    edges = kept_edges(query, point, (chosen.int() + reached)[query, point], rule.symmetrize, x.dtype)
     # A point that is as near as points are to themselves, by round-off; the first of equal ones.
     same = torch.where(least[:, 0] <= 2 * state[:, 1].amax(), (found == least).int().argmax(1), -1)
     return Extension(*edges, same, rule.metric)

@@ -16,10 +16,10 @@ import torch
 from torch import Tensor, nn
 
 from torch_lapeig.graph.algebra import gather, kth_of_groups, segment_logsumexp
-from torch_lapeig.graph.distances import edge_lengths, has_coordinates
+from torch_lapeig.graph.distances import edge_lengths
 from torch_lapeig.graph.graph import Graph, check_graph
 from torch_lapeig.graph.pattern import SparsePattern
-from torch_lapeig.graph.search.exact import measured
+from torch_lapeig.graph.search.exact import COORDINATES, measured
 from torch_lapeig.support import checks, precision
 from torch_lapeig.support.fitted import Configured
 from torch_lapeig.support.kinds import refuse
@@ -64,11 +64,12 @@ def _by_metric(method: Callable[..., Any]) -> Callable[..., Any]:
         if not isinstance(graph, Graph) or graph.metric == "euclidean" or "lengths" in vars(graph.pattern):
             return method(self, x, graph)
         x = _check_points(x, graph)
-        if has_coordinates(graph.metric):
+        if graph.metric in COORDINATES:
             points, measured_once = measured(x, graph.metric, graph.mask), graph._with(metric="euclidean")
         else:
             lengths, pattern = edge_lengths(x, graph), SparsePattern.__new__(SparsePattern)
-            vars(pattern).update(vars(graph.pattern), lengths=lengths, squared_lengths=lambda _: lengths.square())
+            squares = {"lengths": lengths, "squared_lengths": lambda x: lengths.to(x.dtype).square()}
+            vars(pattern).update(vars(graph.pattern), **squares)
             # Who asks for coordinates, and not for lengths, finds NaN.
             points, measured_once = lengths.new_full((*graph.shape, 1), torch.nan), graph._with(pattern=pattern)
         found = method(self, points, measured_once)
@@ -508,9 +509,8 @@ def _check_points(x: Tensor, graph: Graph) -> Tensor:
     checks.check_floating(x, "x")
     if tuple(x.shape[:-1]) != tuple(graph.shape):
         raise ValueError(f"x must have shape {(*graph.shape, 'D')} to go with the graph, got {tuple(x.shape)}")
-    if not has_coordinates(graph.metric):  # `edge_lengths` has checked distances, but of padding
-        return x
-    checks.check_finite(x, "x")
+    if graph.metric in COORDINATES:  # `edge_lengths` checks distances, but of padding
+        checks.check_finite(x, "x")
     return checks.finite_gradient(x)
 
 
@@ -519,10 +519,6 @@ def _check_points(x: Tensor, graph: Graph) -> Tensor:
 
 def _lengths(x: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:
     """Return squared lengths in float64 and in a unit, a power of two near each graph's largest coordinate, and it."""
-    if not has_coordinates(graph.metric):
-        lengths = vars(graph.pattern)["lengths"].double()
-        unit = checks.next_power(checks.largest(lengths))[None]
-        return (lengths / unit).square(), unit
     points = _check_points(x, graph).double()
     # Values of kernels without a unit stay the same to the last bit, and no lengths or derivatives leave the range.
     unit = checks.power_of_two(graph.pattern.largest(points)[..., None, :], (-2, -1))

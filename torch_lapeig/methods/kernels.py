@@ -14,10 +14,10 @@ from torch_lapeig.eigen import Eigenpairs, Solve, Solver, eigenpairs
 from torch_lapeig.eigen.gradient.matrix_functions import function_of_matrix
 from torch_lapeig.graph import KNN, NeighborRule, Precomputed
 from torch_lapeig.graph.algebra import geodesic_distances
-from torch_lapeig.graph.distances import check_distances, distances, edge_lengths, has_coordinates
+from torch_lapeig.graph.distances import check_distances, distances, edge_lengths
 from torch_lapeig.graph.pattern import DensePattern, SparsePattern
 from torch_lapeig.graph.rules import check_rule, graph_with_state
-from torch_lapeig.graph.search.exact import differentiable_squared_distances, measured
+from torch_lapeig.graph.search.exact import COORDINATES, differentiable_squared_distances, measured
 from torch_lapeig.methods.frozen import Frozen, fixed_points, squared_to_all
 from torch_lapeig.methods.module import EmbeddingModule
 from torch_lapeig.methods.on_graph import edges_of_new, warn_of_unreached
@@ -364,7 +364,7 @@ class Isomap(CentredKernelEmbedding):
             )
         graph = graph.to_sparse()
         assert isinstance(graph.pattern, SparsePattern)
-        if has_coordinates(graph.metric):
+        if graph.metric in COORDINATES:
             points = measured(x, graph.metric)
             unit = checks.power_of_two(points, (0, 1))
             lengths = _root(graph.pattern.squared_lengths(points / unit)) * unit[0]
@@ -402,7 +402,7 @@ class Isomap(CentredKernelEmbedding):
         query, point, _, same, metric = edges_of_new(self.neighbors, x, state, connectivity)
         points = state["train_points"]
         warn_of_unreached(len(x) - len(query.unique()), len(x))
-        if has_coordinates(metric):
+        if metric in COORDINATES:
             points, places = measured(points, metric), measured(x, metric)
             unit = checks.power_of_two(points, (0, 1))
             lengths = _root((places[query] / unit - points[point] / unit).square().sum(1)) * unit[0]

@@ -20,7 +20,7 @@ from torch_lapeig.eigen.laplacian import Normalization, needs_derivatives
 from torch_lapeig.eigen.problem import ROUNDOFF_UNITS
 from torch_lapeig.graph import KNN, Graph, Precomputed, Radius
 from torch_lapeig.graph.algebra import segment_logsumexp, sum_of_groups
-from torch_lapeig.graph.distances import squares_of_pairs
+from torch_lapeig.graph.distances import distances
 from torch_lapeig.graph.pattern import SparsePattern
 from torch_lapeig.graph.rules import (
     Extension,
@@ -31,7 +31,7 @@ from torch_lapeig.graph.rules import (
     graph_with_state,
     weighted_graph,
 )
-from torch_lapeig.graph.search.exact import least_reach
+from torch_lapeig.graph.search.exact import COORDINATES, differentiable_pair_distances, least_reach, measured
 from torch_lapeig.graph.weights import NewEdges, Weighting
 from torch_lapeig.methods import frozen
 from torch_lapeig.methods.module import Embedding, EmbeddingModule, PointsModule
@@ -276,8 +276,12 @@ def affinities_of_new(neighbors: GraphRule, weights: Weighting | None, x: Tensor
             log_affinity = log_affinity + state["train_density"][point]
     else:
         query, point, connectivity, same, metric = edges_of_new(neighbors, x, state, state["train_connectivity"])
-        squared_lengths = squares_of_pairs(metric, x, query, state["train_points"], point)
-        edges = NewEdges(query, point, squared_lengths, connectivity, len(x))
+        points = state["train_points"]
+        if metric in COORDINATES:
+            lengths = differentiable_pair_distances(measured(x, metric), query, measured(points, metric), point)
+        else:
+            lengths = distances(metric, x, points)[query, point].square()
+        edges = NewEdges(query, point, lengths, connectivity, len(x))
         log_affinity = weights.extend(edges, state["train_weighting"])
         # In a fit an edge whose weight underflows does not exist, and a node with no other edge is isolated. A fitted
         # point lacks these edges only now: the scale of a point, as in `SelfTuning`, depends on all its edges.

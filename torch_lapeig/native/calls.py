@@ -306,25 +306,6 @@ def small_eigh(a: Tensor, count: int) -> tuple[Tensor, Tensor] | None:
 # --- Rows of a symmetric matrix, and loops of products with them ------------------------------------------------------
 
 
-class System(NamedTuple):
-    """Arrays that `Rows.complement` solves with, float64 and contiguous."""
-
-    noise: float  # part of the right-hand sides up to which residuals may be round-off
-    limit: int  # maximum iterations
-    replaced: int  # iterations between true residuals
-    patience: int  # true residuals without gain
-    vectors: Tensor  # V ``(B, N, k)``
-    known: Tensor  # V and the u guards, ``(B, N, k + u)``
-    values: Tensor  # ``(B, k)``
-    # the preconditioner ``rest x + known (scales ∘ knownᵀ x)``, ``(B, k + u, k)`` and ``(B,)``
-    scales: Tensor
-    rest: Tensor
-    split: Tensor | None  # guards to leave out, ``(B, u, k)``, or None
-    enough: Tensor  # residuals that are allowed, ``(B, k)``
-    size: Tensor  # norms of the right-hand sides, ``(B, k)``
-    round_off: Tensor  # of an iterate of norm 1, ``(B,)``
-
-
 @dataclass(frozen=True, eq=False)
 class Rows:
     """Rows of A = diag(c) − M as C reads them: CSR, of one graph or of several, one after the other."""
@@ -354,13 +335,16 @@ class Rows:
         """Return whether C can read blocks of the dtype of the rows."""
         return {x.dtype for x in blocks} <= {self.values.dtype} and memory_supported(*blocks)
 
-    def complement(self, system: System, target: Tensor) -> tuple[Tensor, Tensor]:
-        """Return iterates of conjugate gradients outside V for ``(B, N, k)``, and norms of residuals ``(B, k)``."""
-        (graphs, n, k), width = target.shape, system.known.shape[2]
-        target, z, left = target.contiguous(), target.new_empty(target.shape), torch.empty_like(system.size)
+    def complement(self, target: Tensor, **system: Any) -> tuple[Tensor, Tensor]:
+        """Return iterates of conjugate gradients outside V for ``(B, N, k)``, and norms of residuals ``(B, k)``.
+
+        The ``system`` has the numbers and tensors that `kernels.h` declares for a ``Complement``, float64, contiguous.
+        """
+        (graphs, n, k), width = target.shape, system["known"].shape[2]
+        target, z, left = target.contiguous(), target.new_empty(target.shape), torch.empty_like(system["size"])
         sizes = {"nodes": n, "wanted": k, "guards": width - k, "graphs": graphs}
         blocks = {"target": target, "solution": z, "residuals": left}
-        _run("complement", 0, items=graphs, **sizes, **system._asdict(), rows=self.task, **blocks)
+        _run("complement", 0, items=graphs, **sizes, **system, rows=self.task, **blocks)
         return z, left
 
 

@@ -15,7 +15,6 @@ from torch_lapeig.eigen.gradient.cg import CHECK_EVERY, STALE_CHECKS, conjugate_
 from torch_lapeig.eigen.operator import Operator
 from torch_lapeig.eigen.problem import Solution, norms
 from torch_lapeig.eigen.solvers.solver import Inverse
-from torch_lapeig.native.calls import System
 from torch_lapeig.support import checks
 from torch_lapeig.support.cached import cached_property
 from torch_lapeig.support.threads import together
@@ -477,22 +476,11 @@ class Complement:
         if target[0].numel() > SINGLE_THREADED_NUMBERS:
             return None
 
-        def plain(x: Tensor) -> Tensor:
-            return x.detach().resolve_neg().contiguous()
-
-        system = System(
-            noise=ROUNDOFF_SHARE,
-            limit=MOST_ITERATIONS,
-            replaced=CHECK_EVERY,
-            patience=STALE_CHECKS,
-            vectors=plain(self.s.vectors),
-            known=plain(self._known),
-            values=plain(self.s.values),
-            scales=plain(self._scales),
-            rest=plain(self._rest[:, 0, 0]),
-            split=plain(self._differences.are_equal.to(target.dtype)) if self._splits else None,
-            enough=plain(enough),
-            size=plain(size),
-            round_off=plain(8 * torch.finfo(target.dtype).eps * self.s.operator.bound),
-        )
-        return matrix.complement(system, target)
+        s, eps = self.s, torch.finfo(target.dtype).eps
+        system = {"vectors": s.vectors, "known": self._known, "values": s.values, "scales": self._scales}
+        system |= {"rest": self._rest[:, 0, 0], "enough": enough, "size": size, "round_off": 8 * eps * s.operator.bound}
+        if self._splits:
+            system["split"] = self._differences.are_equal.to(target.dtype)
+        system = {name: x.detach().resolve_neg().contiguous() for name, x in system.items()}
+        limits = {"limit": MOST_ITERATIONS, "replaced": CHECK_EVERY, "patience": STALE_CHECKS, "noise": ROUNDOFF_SHARE}
+        return matrix.complement(target, **{"split": None, **system}, **limits)

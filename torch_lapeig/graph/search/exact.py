@@ -34,7 +34,7 @@ import functools
 import math
 import threading
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -46,7 +46,8 @@ from torch_lapeig.support.progress import reporting
 from torch_lapeig.support.threads import together
 from torch_lapeig.support.tuning import rows_of_block
 
-Metric = Literal["euclidean", "cosine"]
+COORDINATES = ("euclidean", "cosine")  # metrics whose lengths are differences of coordinates, see `measured`
+Metric = Any  # one of these, or what a rule's ``metric`` may be beside
 
 # Bytes of a set up to which compiled loops over all pairs take less time than products, as the set stays in the second
 # cache: 0.66 with 2000 × 128 in float32, 0.87 with 3000 × 100, 0.9 with 30,000 × 10, 1.4 with 10,000 × 50.
