@@ -466,7 +466,7 @@ class NME:
             values = 1 - torch.linalg.eigvalsh(weight / root / root[:, None]).flip(0)
             ratio = float(values[-1] * p / values.diff()[: self.max_clusters].max().clamp_min(1e-10))
             best = min(best, (ratio, p))
-        return round(best[1] * len(x) / n)
+        return best[1] * len(x) // n
 
     def __call__(self, x: Tensor, mask: Tensor | None = None) -> Graph:
         """Return the graph of points ``(N, D)`` or ``(B, N, D)``."""
