@@ -192,6 +192,7 @@ METHODS = {
     "components": tl.LaplacianEigenmaps(2, K5, H6, components="separate"),
     "Landmarks LaplacianEigenmaps": tl.LaplacianEigenmaps(2, tl.Landmarks(6, 3), H6),
     "Radius": tl.LaplacianEigenmaps(2, tl.Radius(9.0), H6),
+    "NME": tl.LaplacianEigenmaps(2, tl.KNN("nme"), H6),
     "DiffusionMap": tl.DiffusionMap(2, K5, H6),
     "SpectralClustering": tl.SpectralClustering(2, K5, H6),
     **{kernel: tl.KernelPCA(2, kernel) for kernel in ("linear", "poly")},

@@ -184,16 +184,17 @@ def plot_graph(
     >>> from torch_lapeig import knn_graph
     >>> x = Tensor([[0.0, 0.0], [1.0, 0.0], [2.0, 1.0]])
     >>> axes = plot_graph(knn_graph(x, 1), x, axes=Figure().subplots())
-    >>> len(axes.collections[-1].get_segments())
+    >>> len(axes.collections[0].get_segments())
     2
     """
+    needed(*MATPLOTLIB)
     checks.check_instance(graph, "graph", Graph, "a Graph")
     refuse("plot_graph", graph=graph)
     is_there = np.ones(graph.num_nodes, dtype=bool) if graph.mask is None else _array(graph.mask, "mask")
     y, pair, words = _plane(place, columns, "place", is_there)
-    panels = None if axes is None else [axes]
-    (axes,) = plot_embedding(y, labels, parts=[np.flatnonzero(is_there)], axes=panels, name=name, legend=legend)
+    axes = _new_axes()[0] if axes is None else axes
     _draw_edges(axes, graph.to_sparse(), y)
+    plot_embedding(y, labels, parts=[np.flatnonzero(is_there)], axes=[axes], name=name, legend=legend)
     _name_axes(axes, words, pair)
     return axes
 

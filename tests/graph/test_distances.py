@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from scipy.sparse import csr_array
 from scipy.spatial.distance import cdist
 from sklearn.neighbors import NearestNeighbors, kneighbors_graph, radius_neighbors_graph
 
@@ -188,3 +189,20 @@ def test_coordinates_that_are_not_there_are_not_made_up():
     with pytest.raises(ValueError, match=r"weight must be finite, got .* NaN"):
         Coordinates()(d, tl.knn_graph(d, 5, metric=GIVEN))
     assert math.isfinite(Coordinates()(X, tl.knn_graph(X, 5)).weight.sum())
+
+
+@pytest.mark.parametrize("form", [torch.Tensor.to_sparse, lambda x: csr_array(x.numpy())])
+def test_sparse_distances_lack_pairs_and_their_advice_gives_the_graph_of_stored_neighbours(form):
+    """Dense copies of stored neighbours would put all other pairs at distance 0."""
+    x = torch.rand(30, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    graph = tl.KNN(5)(x)
+    row, col = graph.edge_index
+    lengths = (x[row] - x[col]).norm(dim=1)
+    stored = torch.zeros(30, 30, dtype=torch.float64).index_put((row, col), lengths)
+    for take in (tl.MDS(2, metric=GIVEN), tl.KNN(5, metric=GIVEN)):
+        with pytest.raises(TypeError, match=r"a sparse .* distance 0; of stored .* Graph.from_edge_index"):
+            take(form(stored))
+    given = tl.Graph.from_edge_index(graph.edge_index, torch.exp(-lengths.square() / 0.2))
+    found = tl.LaplacianEigenmaps(2, tl.Precomputed("affinity"))(given)
+    expected = tl.LaplacianEigenmaps(2, tl.KNN(5, "union"), tl.HeatKernel(0.2))(x)
+    torch.testing.assert_close(found, expected)

@@ -57,6 +57,16 @@ def check_metric(metric: Any) -> None:
         checks.check_function(metric, "metric", 'a name, Precomputed("distance"), or a function of two sets of points')
 
 
+def check_all_stored(x: Any) -> None:
+    """Raise TypeError for a sparse matrix of distances: pairs that it does not store would have the distance 0."""
+    if getattr(x, "layout", torch.strided) is not torch.strided or hasattr(x, "tocoo"):
+        raise TypeError(
+            f"x must be a dense tensor of all distances, got a sparse {checks.describe(x)}, whose missing pairs would "
+            "be at distance 0; of stored neighbours give weights exp(−d²/t) by Graph.from_edge_index or "
+            'Graph.from_scipy, with neighbors=Precomputed("affinity")'
+        )
+
+
 def check_distances(rows: Tensor, mirrored: Tensor, own: Tensor) -> None:
     """Raise ValueError unless distances equal their mirror images, and those ``own`` of points to themselves are 0."""
     rows, mirrored = rows.detach(), mirrored.detach()

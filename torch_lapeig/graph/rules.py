@@ -17,7 +17,7 @@ from torch import Tensor
 
 from torch_lapeig.graph.algebra import both_ways
 from torch_lapeig.graph.distances import Precomputed as Precomputed
-from torch_lapeig.graph.distances import blocks_of_rows, check_metric, distances
+from torch_lapeig.graph.distances import blocks_of_rows, check_all_stored, check_metric, distances
 from torch_lapeig.graph.graph import WITHOUT_MASK, Graph, check_graph
 from torch_lapeig.graph.pattern import SparsePattern
 from torch_lapeig.graph.search.exact import COORDINATES, Metric, least_reach, radii_no_less
@@ -550,6 +550,8 @@ def _by_rows(
     rule: KNN | Radius, x: Tensor, mask: Tensor | None = None, self_loops: bool = False
 ) -> tuple[Graph, Tensor]:
     """Return the graph of a metric without coordinates, and the reach of points and round-off, ``(B · N, 2)``."""
+    if isinstance(rule.metric, Precomputed):
+        check_all_stored(x)
     checks.check_floating(x, "x")
     checks.check_outside_func(x, "x")
     if mask is not None:

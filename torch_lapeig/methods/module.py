@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from torch_lapeig.eigen import Eigenpairs, Solve, Solver
 from torch_lapeig.graph import Graph, Precomputed
+from torch_lapeig.graph.distances import check_all_stored
 from torch_lapeig.support import checks, precision
 from torch_lapeig.support.cached import deep_copy
 from torch_lapeig.support.fitted import FittedModule, State, check_like, in_blocks
@@ -108,9 +109,11 @@ class PointsModule(FittedModule):
 
     def _checked(self, x: Any, mask: Tensor | None) -> tuple[Any, Tensor | None]:
         """Return points or the graph of given affinities, and the mask or None, once they are checked."""
+        pairs, not_padding = self.pairs_given, x
+        if pairs == "distance":
+            check_all_stored(x)
         checks.check_floating(x, "x")
         checks.check_outside_func(x, "x")
-        pairs, not_padding = self.pairs_given, x
         if pairs is not None and (x.ndim not in (2, 3) or x.shape[-1] != x.shape[-2]):
             raise ValueError(f"x must have shape (N, N) or (B, N, N), got {tuple(x.shape)} with Precomputed({pairs!r})")
         if mask is not None:
