@@ -129,8 +129,8 @@ def blocks(page: Path) -> list[str]:
 def advised() -> set[str]:
     """The extras that messages of the package name."""
     files = (ROOT / "torch_lapeig").rglob("*.py")
-    pattern = re.compile(r"how_to_install\(['\"](\w+)")
-    return {extra for file in files for extra in pattern.findall(file.read_text(encoding="utf-8"))}
+    pattern = re.compile(r"how_to_install\(['\"](\w+)|\bneeded\([^()]*\"(\w+)\"\)")
+    return {"".join(found) for file in files for found in pattern.findall(file.read_text(encoding="utf-8"))}
 
 
 def try_wheel(wheel: Path) -> None:

@@ -21,7 +21,7 @@ PROJECT = (ROOT / "pyproject.toml").read_text()
 EXTRAS = dict(
     re.findall(r"^(\w+) = \[(.*)\]", PROJECT.partition("optional-dependencies]")[2].partition("[tool")[0], re.MULTILINE)
 )
-ADVICE = re.compile(r"how_to_install\(['\"](\w+)|\[(experiments)\]")
+ADVICE = re.compile(r"how_to_install\(['\"](\w+)|\bneeded\([^()]*\"(\w+)\"\)|\[(experiments)\]")
 
 
 def test_one_version_everywhere():
