@@ -47,7 +47,7 @@ MUTANTS = (
     Mutant("eigen/solve.py", "given.double() if", "given if", "tests/eigen/solvers/test_solvers.py -k that_float32"),
     Mutant("eigen/gradient/cg.py", "return best, left", "return z, norms(target - image(z))", UNFOUND),
     Mutant("eigen/gradient/cg.py", "energy.isfinite() & (energy > 0), fresh", "energy > torch.inf, fresh", UNFOUND),
-    Mutant("graph/distances.py", "> 0.01 * rows", "> 10 * rows", "tests/test_errors.py -k DISTANCES"),
+    Mutant("graph/distances.py", "> 0.01 * rows", "> 10 * rows", "tests/test_errors.py -k APART"),
     Mutant("support/checks.py", "(1e-5 if numbers.bits == 32 else 1e-12)", "1e-2", UNFOUND),
     Mutant("support/checks.py", "(1e-5 if numbers.bits == 32 else 1e-12)", "0.0", UNFOUND),
     Mutant("graph/search/exact.py", "<= reach[item, point]", "< reach[item, point]", "tests/graph/test_rules.py"),
