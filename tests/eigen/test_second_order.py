@@ -153,6 +153,5 @@ def test_second_derivatives_of_values_projectors_and_their_products(spectrum, ki
             found = (hessian(lambda x, i=i, k=k: losses(x, k)[i] * one, a, one / len(a), c) * d.conj()).real.sum()
             size = float(c.norm() * d.norm()) * (10 if i else 1)
             # The error eps/Δ is largest of graded values. Pairs of the real form of a Hermitian matrix lose a digit.
-            double = (3e-7 if spectrum == "graded" else 1e-7) * (10 if is_real_form else 1)
-            share = 3e-3 if dtype == torch.float32 else double
-            assert abs(float(found) - expected) <= share * size
+            share = (3e-7 if spectrum == "graded" else 1e-7) * (10 if is_real_form else 1)
+            assert abs(float(found) - expected) <= (3e-3 if dtype == torch.float32 else share) * size
