@@ -76,6 +76,8 @@ def diffmap(
         checks.check_choice(n_comps, "n_comps", ("eigengap",))
     width = checks.check_count(max_comps, "max_comps", 2) if by_gap else checks.check_width(n_comps, "n_comps")
     time = None if time is None else check_time(time, "time")
+    if time is not None and width < 2:
+        raise ValueError("n_comps must be at least 2 with a time, the trivial column included, got 1")
     points = graph.weight.new_zeros(graph.num_nodes, 1)
     laplacian = Laplacian(DensityCorrected(alpha, SimpleWeights())(points, graph), "symmetric")
     least = 2 if by_gap else width

@@ -206,3 +206,12 @@ def test_sparse_distances_lack_pairs_and_their_advice_gives_the_graph_of_stored_
     found = tl.LaplacianEigenmaps(2, tl.Precomputed("affinity"))(given)
     expected = tl.LaplacianEigenmaps(2, tl.KNN(5, "union"), tl.HeatKernel(0.2))(x)
     torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("n", [30, 300, 1000])
+def test_a_function_may_round_its_two_directions_otherwise(n, dtype):
+    """`torch.cdist` chooses its formula by size, and has the root of a difference of squares."""
+    x = torch.randn(n, 20, dtype=dtype, generator=torch.Generator().manual_seed(n))
+    found, expected = (tl.KNN(5, metric=metric)(x).to_dense() for metric in (torch.cdist, "euclidean"))
+    assert (found != expected).double().mean() < 1e-3

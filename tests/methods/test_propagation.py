@@ -431,3 +431,16 @@ def test_a_class_prior_takes_nodes_back_from_a_class_whose_label_lies_well():
     plain, balanced = (tl.HarmonicFunction(tl.KNN(4), class_prior=p).fit(x, labels) for p in (None, "labels"))
     assert (balanced.predict() == truth).sum() > (plain.predict() == truth).sum() + 5
     torch.testing.assert_close(tl.HarmonicFunction(tl.KNN(4)).fit(x, labels).scores_, balanced.scores_)
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "cityblock"])
+@pytest.mark.parametrize("method", [tl.HarmonicFunction, tl.LabelSpreading])
+def test_new_points_that_no_known_number_reaches_have_the_nearest_one(method, metric):
+    x = torch.tensor([[0.0], [0.1], [0.2], [10.0], [10.1], [10.2]], dtype=torch.float64)
+    known = torch.tensor([5.0, torch.nan, 0, torch.nan, torch.nan, torch.nan], dtype=torch.float64)
+    model = method(tl.Radius(0.3, metric), unreached="nearest").fit(x, targets=known)
+    assert model.predict()[3:].tolist() == [0, 0, 0]  # a known 0 is a number as others
+    with pytest.warns(tl.GraphWarning):
+        new = model.predict(torch.cat([x, torch.tensor([[10.05], [50.0], [-9.0]], dtype=torch.float64)]))
+    assert new[3:].tolist() == [0, 0, 0, 0, 0, 5]
+    torch.testing.assert_close(new[:3], model.predict()[:3])

@@ -67,10 +67,10 @@ def check_all_stored(x: Any) -> None:
         )
 
 
-def check_distances(rows: Tensor, mirrored: Tensor, own: Tensor) -> None:
+def check_distances(rows: Tensor, mirrored: Tensor, own: Tensor, round_off: float = 1e-8) -> None:
     """Raise ValueError unless distances equal their mirror images, and those ``own`` of points to themselves are 0."""
     rows, mirrored = rows.detach(), mirrored.detach()
-    if not torch.allclose(rows, mirrored, atol=1e-8 * float(rows.abs().amax())):
+    if not torch.allclose(rows, mirrored, atol=round_off * float(rows.abs().amax())):
         raise ValueError(
             f"distances must be symmetric, got entries that differ by up to {(rows - mirrored).abs().max():.3g}; use "
             "(x + x.mT) / 2 of two measurements, x + x.mT of one triangle"
@@ -116,7 +116,9 @@ def blocks_of_rows(metric: Metric, x: Tensor, mask: Tensor | None) -> Iterator[t
         for begin, part in zip(range(0, n, step), item.split(step), strict=True):
             rows = distances(metric, part, item)
             mirrored = item[:, begin : begin + step] if is_given else distances(metric, item, part[:8])
-            check_distances(rows[: mirrored.shape[1]], mirrored.mT, rows.diagonal(begin))
+            # A function may take the root of a difference of squares, which differ by their round-off.
+            round_off = 1e-8 if is_given else (32 * torch.finfo(rows.dtype).eps) ** 0.5
+            check_distances(rows[: mirrored.shape[1]], mirrored.mT, rows.diagonal(begin), round_off)
             yield b * n, begin, torch.where(here & here[begin : begin + step, None], rows, torch.inf)
 
 

@@ -361,9 +361,10 @@ class KNN:
     backend: Backend = "exact"
     recall: float | None = None
 
-    def __new__(cls, k: Any = 10, *options: Any, **named: Any) -> Any:
+    def __new__(cls, k: Any = 10, *options: Any, **named: Any) -> KNN:
         """Return a rule of this class, or `NME`."""
-        return NME(*options, **named) if isinstance(k, str) and k == "nme" else super().__new__(cls)
+        found: Any = NME(*options, **named) if isinstance(k, str) and k == "nme" else super().__new__(cls)
+        return found  # type: ignore[no-any-return]
 
     def __post_init__(self) -> None:
         checks.set_frozen(self, k=checks.check_count(self.k, "k"))
@@ -428,7 +429,7 @@ class NME:
     a fit keeps it: `SpectralClustering.n_neighbors_`. The work is 20 decompositions of at most 1,000 points.
 
     Args:
-        symmetrize, metric: as for `KNN`.
+        symmetrize: as for `KNN`. metric: ``"euclidean"`` or ``"cosine"``.
         max_clusters: number of gaps that are looked at.
 
     Raises:
@@ -471,11 +472,15 @@ class NME:
     def __call__(self, x: Tensor, mask: Tensor | None = None) -> Graph:
         """Return the graph of points ``(N, D)`` or ``(B, N, D)``."""
         checks.check_floating(x, "x")
-        most = max(x.shape[-2] // 4, 2) if x.ndim > 1 else 2  # the search refuses other shapes
-        found = nearest_or_all(x, most, self.metric, mask, "exact", None)
+        if mask is not None:
+            checks.check_mask(mask, x)
+        checks.check_points(
+            x if mask is None else torch.where(mask[..., None], x, 0), min_points=2 if x.ndim < 3 else 1
+        )
         valid = torch.ones(x.shape[:-1], dtype=torch.bool, device=x.device) if mask is None else mask
         items = zip(x.reshape(-1, *x.shape[-2:]), valid.reshape(-1, x.shape[-2]), strict=True)
         p = [self.number_of_neighbors(points[there]) if there.sum() > 1 else 1 for points, there in items]
+        found = nearest_or_all(x, most := max(p), self.metric, mask, "exact", None)
         rank = torch.arange(found.indices.shape[-1], device=x.device)
         left_out = rank >= torch.tensor(p, device=x.device).reshape(*x.shape[:-2], 1, 1)
         found = found._replace(squared_distances=found.squared_distances.masked_fill(left_out, torch.inf))

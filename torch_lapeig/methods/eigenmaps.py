@@ -116,8 +116,7 @@ class LaplacianEigenmaps(GraphEmbedding):
         is_symmetric = scale == "orthonormal" and normalization == "random_walk"
         self._normalization = "symmetric" if is_symmetric else normalization
         self.drop_trivial = checks.check_flag(drop_trivial, "drop_trivial")
-        is_all = isinstance(diffusion, float) and diffusion == math.inf
-        self.diffusion = diffusion if is_all else checks.check_number(diffusion, "diffusion", 0)
+        self.diffusion = check_time(diffusion, "diffusion")
         if self.diffusion > 0 and normalization == "unnormalized":
             raise ValueError(
                 f'diffusion must be 0 with normalization="unnormalized", got {self.diffusion:g}: 1 − λ does '

@@ -20,7 +20,7 @@ from torch_lapeig.graph.rules import check_rule, graph_with_state
 from torch_lapeig.graph.search.exact import COORDINATES, differentiable_squared_distances, measured
 from torch_lapeig.methods.frozen import Frozen, fixed_points, squared_to_all
 from torch_lapeig.methods.module import EmbeddingModule
-from torch_lapeig.methods.on_graph import edges_of_new, warn_of_unreached
+from torch_lapeig.methods.on_graph import edges_of_new, warn_of_unreached, width_of_rows
 from torch_lapeig.support import checks, precision
 from torch_lapeig.support.fitted import State
 from torch_lapeig.support.kinds import refuse
@@ -395,7 +395,8 @@ class Isomap(CentredKernelEmbedding):
 
     def _width(self, state: State) -> int:
         points, landmarks = state["geodesics_"].shape
-        return 4 * (2 + state["train_edges"].shape[1] // points) * landmarks
+        width: int = 4 * (2 + state["train_edges"].shape[1] // points) * landmarks
+        return width + width_of_rows(self.neighbors, points)
 
     def _extend(self, x: Tensor, state: State) -> Tensor:
         geodesics, connectivity = state["geodesics_"], x.new_ones(state["train_edges"].shape[1])

@@ -59,6 +59,11 @@ class NewAffinities(NamedTuple):
         return sum_of_groups(share[:, None] * rows.index_select(0, self.point), self.query, len(self.same))
 
 
+def width_of_rows(neighbors: Any, n: int) -> int:
+    """Return the numbers of a new point's distances to all n points, for metrics without coordinates."""
+    return 0 if getattr(neighbors, "metric", "euclidean") in COORDINATES else 6 * n
+
+
 class OnGraph(PointsModule):
     """Steps of all methods on the weighted graph of points, or on affinities or a `Graph` in place of points."""
 
@@ -88,7 +93,8 @@ class OnGraph(PointsModule):
         n, k = state[self.FITTED[0]].shape
         if "train_edges" not in state:
             return int(n * (k + 4))
-        return int((1 + state["train_edges"].shape[1] // n) * (k + 2 * state["train_points"].shape[1] + 8))
+        width = (1 + state["train_edges"].shape[1] // n) * (k + 2 * state["train_points"].shape[1] + 8)
+        return int(width) + width_of_rows(self.neighbors, n)
 
 
 class GraphEmbedding(OnGraph, EmbeddingModule):

@@ -11,12 +11,14 @@ import torch
 from torch import Tensor
 
 from torch_lapeig.graph import Graph
+from torch_lapeig.graph.distances import distances
 from torch_lapeig.graph.graph import check_graph
 from torch_lapeig.graph.rules import GraphRule, check_rule_and_weights
+from torch_lapeig.graph.search.exact import COORDINATES
 from torch_lapeig.graph.search.neighbors import nearest_neighbors
 from torch_lapeig.graph.weights import Weighting
 from torch_lapeig.methods.module import Fits, like_given, shape_of
-from torch_lapeig.methods.on_graph import GRAPH_STATE, OnGraph, fitted_graph
+from torch_lapeig.methods.on_graph import GRAPH_STATE, OnGraph, affinities_of_new, fitted_graph
 from torch_lapeig.support import checks, precision
 from torch_lapeig.support.fitted import State
 
@@ -92,7 +94,7 @@ class SemiSupervised(OnGraph):
             if self.pairs_given is not None:
                 raise ValueError(f'unreached="nearest" needs points, got neighbors={neighbors}; use KNN(k), or None')
         self.unreached: Unreached = unreached
-        self.class_prior = _checked(class_prior)
+        self.class_prior = _checked_prior(class_prior)
 
     @precision.full_precision
     def forward(
@@ -282,19 +284,26 @@ class SemiSupervised(OnGraph):
             if places.any() and known.any():
                 rows = self._of_nearest(x[at][places], x[at][known], targets[at][known])
                 scores[at] = scores[at].index_put((places,), rows)
-        return found | {"scores_": scores, "train_targets": targets, "train_filled": empty}
+        kept = targets if axes is None else torch.where(labelled[..., None], targets, torch.nan)  # 0 may be known
+        return found | {"scores_": scores, "train_targets": kept, "train_filled": empty}
 
     def _of_nearest(self, x: Tensor, points: Tensor, rows: Tensor) -> Tensor:
         """Return the row ``(Q, C)`` of the nearest of some points, for each of ``x`` ``(Q, D)``."""
         metric: Any = getattr(self.neighbors, "metric", "euclidean")
+        if metric not in COORDINATES:
+            return rows[distances(metric, x.detach(), points.detach()).argmin(1)]
         return rows[nearest_neighbors(points.detach(), 1, x.detach(), metric=metric).indices[:, 0]]
 
     def _extend(self, x: Tensor, state: State) -> Tensor:
-        if self.unreached is None or "train_axes" in state:  # nodes that are filled have numbers as the others
+        if self.unreached is None:
             return super()._extend(x, state)
-        unfilled = torch.where(state["train_filled"][:, None], 0, state["scores_"])
-        rows, targets = super()._extend(x, state | {"scores_": unfilled}), state["train_targets"]
-        empty, known = ~rows.detach().any(-1), targets.any(-1)
+        filled, targets, scores = state["train_filled"], state["train_targets"], state["scores_"]
+        if "train_axes" in state:
+            new, known = affinities_of_new(self.neighbors, self.weights, x, state), ~targets.isnan().any(-1)
+            empty, rows = new.query[~filled[new.point]].bincount(minlength=len(x)) == 0, self._extended(new, state)
+        else:
+            rows = super()._extend(x, state | {"scores_": torch.where(filled[:, None], 0, scores)})
+            empty, known = ~rows.detach().any(-1), targets.any(-1)
         if not empty.any() or not known.any():
             return rows
         return rows.index_put((empty,), self._of_nearest(x[empty], state["train_points"][known], targets[known]))
@@ -367,7 +376,7 @@ def _soft_rows(labels: Tensor, shape: tuple[int, ...], n_classes: int | None, ma
     return labels
 
 
-def _checked(class_prior: ClassPrior) -> str | tuple[float, ...] | None:
+def _checked_prior(class_prior: ClassPrior) -> str | tuple[float, ...] | None:
     """Return the class prior, checked as far as possible without the number of classes."""
     if isinstance(class_prior, str):
         checks.check_choice(class_prior, "class_prior", ("labels", "uniform"))

@@ -53,7 +53,7 @@ KINDS = {"int64_t": c_int64, "double": c_double, "float": c_float}  # of fields 
 def library() -> Any:
     """Return the compiled library; None if there is none, or, with a warning, if it does not fit the package."""
     chosen = os.environ.get("TORCH_LAPEIG_COMPILED", LIBRARY)
-    path = FOLDER / (chosen if chosen.endswith(".so") else LIBRARY)  # another library, as of `make sanitize`
+    path = FOLDER / (chosen if Path(chosen).suffix else LIBRARY)  # another library, as of `make sanitize`
     if chosen == "0" or not path.exists():
         return None
     try:
@@ -75,7 +75,7 @@ def library() -> Any:
 
 
 def _check_products(found: Any) -> None:
-    """Raise OSError where a product of a small matrix is wrong, as on a processor of another kind."""
+    """Raise OSError where a product of a small matrix is wrong, as of a library that was compiled badly."""
     crow, col = torch.tensor([0, 1, 3, 4], dtype=torch.int32), torch.tensor([1, 0, 2, 1], dtype=torch.int32)
     path = torch.tensor([[0.0, 1, 0], [1, 0, 2], [0, 2, 0]], dtype=torch.float64)
     for dtype, real in TYPES.items():

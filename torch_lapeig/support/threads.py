@@ -11,6 +11,7 @@ asked for, as it would be without this module.
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import itertools
 import os
@@ -60,12 +61,11 @@ def together(tasks: Sequence[Callable[[], T]], device: torch.device = CPU) -> li
 
     started: list[Future[None]] = []
     try:
-        try:
+        with contextlib.suppress(RuntimeError):  # no more threads available, as at the end of the interpreter
             for _ in range(min(threads, len(tasks))):
                 started.append(_workers().submit(contextvars.copy_context().run, work))
-        except RuntimeError:  # no more threads available, as at the end of the interpreter
-            contextvars.copy_context().run(work)
         wait(started)
+        contextvars.copy_context().run(work)  # what no thread has taken
     except BaseException as error:  # an interrupt
         failures[-1] = error
         raise
