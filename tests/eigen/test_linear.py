@@ -196,3 +196,21 @@ def test_derivatives_of_resistances_and_of_the_pseudo_inverse():
     check_derivatives(lambda w: resistance_distances(graph_of(w), pairs, commute_time=True), weight)
     rhs = points(6, 2)
     check_derivatives(lambda w, b: solve_linear(Laplacian(graph_of(w), "unnormalized"), b - b.mean(0)), weight, rhs)
+
+
+def test_pairs_in_two_components_leave_the_others_their_derivatives():
+    weight = torch.block_diag(torch.ones(3, 3) - torch.eye(3), torch.ones(2, 2) - torch.eye(2), torch.zeros(1, 1))
+    weight = weight.double().requires_grad_()
+    pairs = torch.tensor([[0, 0, 5], [1, 3, 0]])
+    for commute_time in (False, True):
+        found = resistance_distances(Graph.from_dense(weight), pairs, commute_time=commute_time)
+        assert found[1:].isinf().all()
+        (gradient,) = torch.autograd.grad(found[0], weight)
+        assert gradient.isfinite().all()
+        assert not gradient[:3, 3:].any()  # a bridge changes nothing
+
+
+def test_weights_of_a_range_that_hides_resistances_are_reported():
+    path = torch.diag(torch.tensor([1.0, 1e14, 1.0]).double(), 1)
+    with pytest.warns(ConvergenceWarning, match="weights of this range"):
+        resistance_distances(Graph.from_dense(path + path.T), torch.tensor([[0], [1]]))

@@ -56,3 +56,10 @@ def test_what_is_refused():
         align(Y, REFERENCE[:, :3])
     with pytest.raises(ValueError, match="how must be one of"):
         align(Y, REFERENCE, how="affine")
+
+
+def test_a_rotation_of_columns_of_unlike_size_has_all_digits():
+    generator = torch.Generator().manual_seed(0)
+    q, turn = (torch.linalg.qr(torch.randn(n, 2, generator=generator).double()).Q for n in (10, 2))
+    y = q * torch.tensor([1, 2e-3])
+    torch.testing.assert_close(align(y, y @ turn).transform, turn, rtol=0, atol=1e-12)

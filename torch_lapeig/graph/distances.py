@@ -18,6 +18,7 @@ from torch_lapeig.support.tuning import rows_of_block
 
 # Metrics of `scipy.spatial.distance.cdist` whose value depends on two points only, and is 0 for equal ones.
 SCIPY = "braycurtis canberra chebyshev cityblock correlation dice hamming jaccard jensenshannon rogerstanimoto"
+BOOLEAN = ("dice", "jaccard", "rogerstanimoto")  # those that see only which numbers are 0
 
 
 @dataclass(frozen=True)
@@ -89,6 +90,8 @@ def distances(metric: Metric, queries: Tensor, points: Tensor) -> Tensor:
     if isinstance(metric, str):
         if has_derivatives(queries, points):
             raise ValueError(f'metric="{metric}" has no derivatives: use x.detach(), or a function of torch as metric')
+        if metric in BOOLEAN and not all(bool(((x == 0) | (x == 1)).all()) for x in (queries, points)):
+            raise ValueError(f'x must hold 0 and 1 only with metric="{metric}", got other numbers; use (x > 0).float()')
         from scipy.spatial.distance import cdist  # slow to import
 
         found = torch.from_numpy(cdist(*(x.detach().cpu().numpy() for x in (queries, points)), metric)).to(queries)

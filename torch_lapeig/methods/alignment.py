@@ -98,13 +98,15 @@ def _rotation(inner: Tensor) -> Tensor:
     """Return the orthogonal factor C (CᵀC)^-½ of inner products C, with gradients at equal singular values, too."""
     scale = checks.power_of_two(inner, (-2, -1))
     inner = inner / scale
-    least = torch.linalg.svdvals(checks.primal(inner))
+    left, least, right = torch.linalg.svd(checks.primal(inner))
     if (least[..., -1] <= 1e-6 * least[..., 0]).any():
         raise ValueError(
             f"rows must determine the rotation of {inner.shape[-1]} columns, got common rows that leave one free; give "
             'more rows, fewer columns, or how="signs"'
         )
-    return inner @ eigh(inner.mT @ inner).matrix_function(torch.rsqrt)
+    found = inner @ eigh(inner.mT @ inner).matrix_function(torch.rsqrt)
+    exact: Tensor = left @ right + (found - checks.primal(found))  # squares lose half of the digits
+    return exact
 
 
 def _signs(inner: Tensor) -> Tensor:

@@ -468,10 +468,10 @@ class DiffusionMap(LaplacianEigenmaps):
 
     @property
     def n_components_(self) -> int:
-        """Return the number of columns of the fit that are not zero; AttributeError before ``fit``."""
+        """Return the number of columns of the fit up to the last that is not zero; AttributeError before ``fit``."""
         if self.embedding_ is None:
             raise AttributeError  # nn.Module says that there is no such attribute
-        return int(self.embedding_.any(0).sum())
+        return int((self.embedding_.any(0) * torch.arange(1, self.width + 1, device=self.embedding_.device)).max())
 
     def _checked(self, x: Any, mask: Tensor | None) -> tuple[Any, Tensor | None]:
         if isinstance(x, Graph) and self.alpha > 0:
