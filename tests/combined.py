@@ -473,6 +473,7 @@ RULES: dict[str, Any] = {
     "NME": tl.KNN("nme"),
     "Radius": tl.Radius(0.7),
     "Precomputed": tl.Precomputed("affinity"),
+    "stored distances": tl.Precomputed("distance"),
     "metric of pairs, given": tl.KNN(6, metric=tl.Precomputed("distance")),
     "metric of pairs, a function": tl.Radius(0.9, metric=apart),
     "metric of pairs, of SciPy": tl.KNN(7, "union", metric="cityblock"),

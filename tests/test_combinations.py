@@ -654,6 +654,9 @@ OF_PAIRS = {
 # --- Consumers of methods ---------------------------------------------------------------------------------------------
 
 
+STORED = tl.Precomputed("distance")
+
+
 class Fit:
     """A method with its rule and weighting, points or affinities for it, and its fit."""
 
@@ -667,7 +670,9 @@ class Fit:
             return x, new
         both = torch.cat([x, new])
         given = distances(both) if self.model.pairs_given == "distance" else kernel_of(both)
-        return given[:N, :N], given[N:, :N]
+        rule = getattr(self.model, "neighbors", None)
+        stored = given[:N, :N].sparse_mask((tl.KNN(6)(x).to_dense() > 0).to_sparse()) if rule == STORED else None
+        return given[:N, :N] if stored is None else stored, given[N:, :N]
 
     @property
     def labels(self):
@@ -726,7 +731,7 @@ def columns(fit):
 def on_known_points(fit):
     rows = fit.rows
     # Of given pairs, label methods cannot see which label was given.
-    if not (isinstance(fit.model, methods.SemiSupervised) and fit.model.pairs_given):
+    if not (isinstance(fit.model, methods.SemiSupervised) and fit.model.pairs_given == "affinity"):
         close(fit.model.transform(fit.x), rows)
 
 
@@ -1010,6 +1015,8 @@ def test_methods_rules_and_weightings(method, rule):
 
         is_paired = (number - [*METHODS].index(method) - [*RULES].index(rule)) % len(WEIGHTINGS) < 2
         consumers = of_its_own(OF_FITS | OF_PAIRED_FITS if is_paired else OF_FITS, METHODS[method](tl.KNN(6), None))
+        if RULES[rule] == STORED:  # a sparse matrix is one set
+            consumers.pop("batch", None)
         shared = functools.cache(Fit)
         kinds = first_words(method, rule, weighting)
         kinds |= set() if weights() is None else {"weighting"}

@@ -41,8 +41,9 @@ class LaplacianEigenmaps(GraphEmbedding):
         n_components: dimension of the embedding.
         neighbors: rule of the graph, ``KNN(k)``, ``Radius(r)`` or another `NeighborRule`; or
             ``Precomputed("affinity")``: the module takes affinities ``(N, N)`` or ``(B, N, N)``, or a `Graph`, in
-            place of points; or ``Landmarks(m)``, for millions of points, see also ``fit_stream``.
-        weights: weighting of the edges; default ``HeatKernel("median")``. None with ``Precomputed``.
+            place of points; or ``Precomputed("distance")``: sparse distances ``(N, N)`` of stored neighbours, without
+            new points; or ``Landmarks(m)``, for millions of points, see also ``fit_stream``.
+        weights: weighting of the edges; default ``HeatKernel("median")``. None with affinities.
         normalization: ``"random_walk"`` for L y = λ D y, ``"unnormalized"`` for L y = λ y. Improved Laplacian eigenmaps
             (see ``improved``) are `ImprovedWeights` with ``"unnormalized"``; with ``"random_walk"`` these weights
             lead to the eigenvectors of I − D⁻¹W, another problem.

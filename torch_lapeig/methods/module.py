@@ -18,6 +18,7 @@ from torch_lapeig.graph.distances import check_all_stored
 from torch_lapeig.support import checks, precision
 from torch_lapeig.support.cached import deep_copy
 from torch_lapeig.support.fitted import FittedModule, State, check_like, in_blocks
+from torch_lapeig.support.kinds import refuse
 from torch_lapeig.support.progress import searches_reported
 
 Own = TypeVar("Own", bound="EmbeddingModule")
@@ -170,6 +171,7 @@ class PointsModule(FittedModule):
 
     def _extend_in_blocks(self, x: Tensor, state: State) -> Tensor:
         """Return rows of new points, in blocks."""
+        refuse("transform", neighbors=getattr(self, "neighbors", None))
         rows, points = state[self.FITTED[0]], state.get("train_points")
         check_like(x, rows.new_empty(1, len(rows)) if points is None else points)
         return in_blocks(lambda block: self._steps._extend(block, state), x, self._steps._width(state))
