@@ -402,8 +402,9 @@ def check_non_negative(value: Tensor, name: str, slack: float | Tensor = 0.0) ->
 
 def check_symmetric(value: Tensor, reverse: Tensor, name: str, slack: float | Tensor = 0.0) -> None:
     """Raise ValueError if entries differ from their mirror images by more than their own round-off and ``slack``."""
-    numbers = torch.finfo(value.dtype)
-    difference = torch.sub(primal(value), primal(reverse)).abs()
+    if torch.equal(primal(value), primal(reverse)):  # a third of the time of a difference
+        return
+    numbers, difference = torch.finfo(value.dtype), torch.sub(primal(value), primal(reverse)).abs()
     if not (difference > slack).any():
         return
     if (difference > (1e-5 if numbers.bits == 32 else 1e-12) * value.detach().abs() + numbers.tiny + slack).any():
