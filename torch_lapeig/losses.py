@@ -56,11 +56,9 @@ def laplacian_smoothness(y: Tensor, graph: Graph, reduction: Reduction = "mean")
             not change with the unit of the weights. Self loops contribute to no reduction. Without edges the loss and
             its gradients are zero.
 
-    Returns:
-        The loss in the dtype of ``y``.
+    Returns: The loss in the dtype of ``y``.
 
-    Raises:
-        TypeError: wrong dtype. ValueError: ``y`` of another shape than the graph's, unknown reduction.
+    Raises: TypeError: wrong dtype. ValueError: ``y`` of another shape than the graph's, unknown reduction.
 
     >>> path = Graph.from_dense(
     ...     torch.tensor([[0.0, 1.0, 0.0], [1.0, 0.0, 1.0], [0.0, 1.0, 0.0]])
@@ -96,11 +94,9 @@ def orthogonality(y: Tensor, graph: Graph | None = None, mask: Tensor | None = N
         graph: graph of the same nodes; its degrees are the weights.
         mask: bool ``(N,)`` or ``(B, N)``, True for valid rows; None with a graph, which has its own mask.
 
-    Returns:
-        The penalty ``()`` in the dtype of ``y``.
+    Returns: The penalty ``()`` in the dtype of ``y``.
 
-    Raises:
-        TypeError: wrong dtype. ValueError: wrong shape, no edges, no valid row.
+    Raises: TypeError: wrong dtype. ValueError: wrong shape, no edges, no valid row.
 
     >>> orthogonality(torch.tensor([[1.0, 1.0], [1.0, -1.0]]))
     tensor(0.)
@@ -127,11 +123,9 @@ def whiten(y: Tensor, graph: Graph | None = None, mask: Tensor | None = None) ->
         graph: graph of the same nodes; gradients flow to its weights, too.
         mask: bool ``(N,)`` or ``(B, N)``, True for valid rows; None with a graph, which has its own mask.
 
-    Returns:
-        Z, of the shape and dtype of ``y``, zero in rows of padding.
+    Returns: Z, of the shape and dtype of ``y``, zero in rows of padding.
 
-    Raises:
-        TypeError: wrong dtype. ValueError: wrong shape.
+    Raises: TypeError: wrong dtype. ValueError: wrong shape.
 
     >>> z = whiten(torch.randn(20, 3, dtype=torch.float64))
     >>> torch.dist(z.mT @ z, torch.eye(3)) < 1e-10
@@ -160,11 +154,9 @@ def spectral_loss(y: Tensor, graph: Graph) -> Tensor:
             and to the graph's weights, but not to rows of padding, which may hold any numbers.
         graph: graph of the same nodes with symmetric affinities, of all points or of a mini-batch.
 
-    Returns:
-        The loss ``()`` in the dtype of ``y``, between 0 and 2 k; for a batch the mean over the graphs with edges.
+    Returns: The loss ``()`` in the dtype of ``y``, between 0 and 2 k; for a batch the mean over the graphs with edges.
 
-    Raises:
-        TypeError: wrong dtype. ValueError: wrong shape, no edges, affinities that are not symmetric.
+    Raises: TypeError: wrong dtype. ValueError: wrong shape, no edges, affinities that are not symmetric.
 
     >>> path = Graph.from_dense(
     ...     torch.tensor([[0.0, 1.0, 0.0], [1.0, 0.0, 1.0], [0.0, 1.0, 0.0]])
@@ -230,8 +222,7 @@ class LaplacianSmoothness(_GraphLoss):
     ``loss(y, features.detach())``, or be given, ``loss(y, graph)``. In mini-batches give a part of a graph of all
     points, ``loss(y, graph.subgraph(nodes))``: a graph built from a random batch lowers accuracy.
 
-    Raises:
-        TypeError, ValueError: invalid arguments; when called, see `laplacian_smoothness`.
+    Raises: TypeError, ValueError: invalid arguments; when called, see `laplacian_smoothness`.
 
     >>> x = torch.arange(5.0)[:, None]
     >>> LaplacianSmoothness(KNN(1), reduction="sum")(torch.ones(5, 2), x)
@@ -259,8 +250,7 @@ class SpectralLoss(_GraphLoss):
         neighbors: rule of the graph of points.
         weights: weighting of the edges; default ``HeatKernel("median")``.
 
-    Raises:
-        TypeError, ValueError: invalid arguments; when called, see `spectral_loss`.
+    Raises: TypeError, ValueError: invalid arguments; when called, see `spectral_loss`.
 
     >>> _ = torch.manual_seed(0)
     >>> x, encoder, loss = torch.rand(50, 2), torch.nn.Linear(2, 1), SpectralLoss(KNN(6))
@@ -288,8 +278,7 @@ class Whitening(FittedModule):
     Tensors (part of ``state_dict``, which loads into a fresh module of as many columns):
         mean: ``(k,)``. matrix: ``(k, k)``. eigenvalues_: ``(k,)`` in [0, 2].
 
-    Raises:
-        TypeError, ValueError: ``n_components`` below 1, or no integer. RuntimeError: called before ``fit``.
+    Raises: TypeError, ValueError: ``n_components`` below 1, or no integer. RuntimeError: called before ``fit``.
 
     >>> z = torch.randn(
     ...     40, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0)
@@ -345,8 +334,7 @@ class Whitening(FittedModule):
     def forward(self, y: Tensor) -> Tensor:
         """Return eigenfunctions ``(..., k)`` at outputs ``(..., k)``, differentiable, in the dtype of ``y``.
 
-        Raises:
-            RuntimeError: not fitted. TypeError, ValueError: not of k columns.
+        Raises: RuntimeError: not fitted. TypeError, ValueError: not of k columns.
         """
         self._check(y)
         self.check_fitted()

@@ -61,11 +61,9 @@ def plot_embedding(
         name: of the labels, above the legend or beside the colour bar.
         legend: whether to draw it, beside the axes (the last ones).
 
-    Returns:
-        The axes, a list of them with ``parts``.
+    Returns: The axes, a list of them with ``parts``.
 
-    Raises:
-        ImportError: without matplotlib. TypeError, ValueError: arguments of another kind, shape or range; a batch.
+    Raises: ImportError: without matplotlib. TypeError, ValueError: arguments of another kind, shape or range; a batch.
 
     >>> from matplotlib.figure import Figure
     >>> y = np.random.default_rng(0).random((50, 3))
@@ -116,8 +114,7 @@ def plot_spectrum(
         axes: to draw into; default: a new figure of pyplot's.
         label: of the line in a legend.
 
-    Raises:
-        ImportError: without matplotlib. TypeError, ValueError: arguments of another kind, shape or range.
+    Raises: ImportError: without matplotlib. TypeError, ValueError: arguments of another kind, shape or range.
 
     >>> from matplotlib.figure import Figure
     >>> plot_spectrum([0.0, 0.1, 0.7], after=2, axes=Figure().subplots()).get_ylabel()
@@ -177,8 +174,7 @@ def plot_graph(
             themselves; rows of padding may hold anything.
         labels, columns, axes, name, legend: as for `plot_embedding`.
 
-    Raises:
-        ImportError, TypeError, ValueError: as `plot_embedding`; a batch, or a graph on several ranks.
+    Raises: ImportError, TypeError, ValueError: as `plot_embedding`; a batch, or a graph on several ranks.
 
     >>> from matplotlib.figure import Figure
     >>> from torch_lapeig import knn_graph

@@ -69,9 +69,8 @@ class SpectralClustering(GraphEmbedding):
         ``n_components`` rows have as many columns. With ``"eigengap"`` rows, eigenvalues and residuals have
         ``max_clusters``.)
 
-    Raises (``fit``, ``forward``):
-        TypeError, ValueError: see `knn_graph`, `radius_graph` and `eigenpairs`; a single graph with fewer nodes of
-            positive degree than clusters. ImportError: ``fit`` by k-means without scikit-learn.
+    Raises (``fit``, ``forward``): TypeError, ValueError: see `knn_graph`, `radius_graph` and `eigenpairs`; a single
+    graph with fewer nodes of positive degree than clusters. ImportError: ``fit`` by k-means without scikit-learn.
 
     >>> x = torch.cat([torch.rand(30, 2), torch.rand(30, 2) + 2])
     >>> model = SpectralClustering(2, KNN(5)).fit(x)
@@ -170,8 +169,7 @@ class SpectralClustering(GraphEmbedding):
 
         Half precision is kept as float32.
 
-        Raises:
-            TypeError, ValueError: a batch (fit its graphs one by one); see also the class.
+        Raises: TypeError, ValueError: a batch (fit its graphs one by one); see also the class.
         """
         return self.fit_with(x, np.random.RandomState(self.seed))
 
@@ -239,8 +237,7 @@ class SpectralClustering(GraphEmbedding):
         Args:
             x: one set of points ``(N, D)``, affinities ``(N, N)`` or one `Graph`, as of ``fit``.
 
-        Raises:
-            TypeError, ValueError: as ``fit``. ImportError: without scikit-learn (the extra ``sklearn``).
+        Raises: TypeError, ValueError: as ``fit``. ImportError: without scikit-learn (the extra ``sklearn``).
 
         >>> x = torch.cat(
         ...     [
@@ -282,8 +279,7 @@ class SpectralClustering(GraphEmbedding):
     def predict(self, x_new: Tensor) -> Tensor:
         """Return labels of new points ``(Q, D)``, int64 ``(Q,)``: the nearest centre or axis; −1 for rows of zeros.
 
-        Raises:
-            RuntimeError, TypeError, ValueError: see ``transform``.
+        Raises: RuntimeError, TypeError, ValueError: see ``transform``.
         """
         return self._labels_of(self.transform(x_new))
 

@@ -76,9 +76,8 @@ class LaplacianEigenmaps(GraphEmbedding):
     weighted with the bandwidth of the training points. A new point that equals a training point gets its row (the row
     of the first of several copies). A new point that no edge reaches gets zeros and a `GraphWarning`.
 
-    Raises (``fit``, ``forward``):
-        TypeError, ValueError: see `knn_graph`, `radius_graph` and `eigenpairs`; a single graph with fewer than
-            n_components + 1 nodes of positive degree.
+    Raises (``fit``, ``forward``): TypeError, ValueError: see `knn_graph`, `radius_graph` and `eigenpairs`; a single
+    graph with fewer than n_components + 1 nodes of positive degree.
 
     >>> _ = torch.manual_seed(0)
     >>> x = torch.rand(60, 3, requires_grad=True)
@@ -153,8 +152,7 @@ class LaplacianEigenmaps(GraphEmbedding):
             t, learnable: as for `ImprovedWeights`; ``t`` is the paper's t times 4.
             options: other arguments of the class, except ``weights`` and ``normalization``, which this method sets.
 
-        Raises:
-            TypeError, ValueError: as the class.
+        Raises: TypeError, ValueError: as the class.
 
         >>> model = LaplacianEigenmaps.improved(2, KNN(6))
         >>> model.normalization
@@ -175,8 +173,7 @@ class LaplacianEigenmaps(GraphEmbedding):
                 with a `Graph`, which has its own mask.
             generator: generator of random signs, on the device of ``x``; default: torch's own.
 
-        Raises:
-            TypeError, ValueError: as `EmbeddingModule` and the class.
+        Raises: TypeError, ValueError: as `EmbeddingModule` and the class.
         """
         return self.embed(x, mask, generator=generator).embedding
 

@@ -175,8 +175,7 @@ class MDS(KernelEmbedding):
         embedding_: ``(N, n_components)``. eigenvalues_: of K̃, descending, ``(n_components,)``. residuals_:
         ‖K̃ v − λ v‖, ``(n_components,)``. gap_: ``()``.
 
-    Raises (``fit``, ``forward``):
-        ValueError: fewer positive eigenvalues than components; other numbers than distances.
+    Raises (``fit``, ``forward``): ValueError: fewer positive eigenvalues than components; other numbers than distances.
 
     >>> x = torch.tensor([[0.0, 0.0], [3.0, 0.0], [0.0, 4.0], [3.0, 4.0]])
     >>> y = MDS(2)(x)

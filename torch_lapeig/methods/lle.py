@@ -46,8 +46,7 @@ class LLE(EmbeddingModule):
     many copies of points) may have all their neighbours within the group: the first columns then only separate the
     groups.
 
-    Raises (``fit``, ``forward``):
-        ValueError: not more points than components.
+    Raises (``fit``, ``forward``): ValueError: not more points than components.
 
     >>> x = torch.rand(
     ...     60, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0)

@@ -89,8 +89,7 @@ class PointsModule(FittedModule):
         New points are handled in blocks, in bounded memory. A training point gets its training row. For a module of
         pairs, ``x_new`` holds the pairs of new and training points, ``(Q, N)``. The result has the dtype of ``x_new``.
 
-        Raises:
-            RuntimeError: not fitted. TypeError, ValueError: points unlike those of the fit, or not finite.
+        Raises: RuntimeError: not fitted. TypeError, ValueError: points unlike those of the fit, or not finite.
         """
         self.check_fitted()
         state = {name: checks.half_to_float32(value) for name, value in self._fitted().items()}
@@ -268,8 +267,7 @@ class EmbeddingModule(PointsModule):
             mask: bool ``(N,)`` or ``(B, N)``, False for padding, which may hold any numbers; its rows are zero, and so
                 are its gradients.
 
-        Raises:
-            TypeError, ValueError: points of another dtype or shape, not finite or too few; see also the class.
+        Raises: TypeError, ValueError: points of another dtype or shape, not finite or too few; see also the class.
         """
         return self.embed(x, mask).embedding
 
@@ -288,8 +286,7 @@ class EmbeddingModule(PointsModule):
 
         Half precision is kept as float32.
 
-        Raises:
-            TypeError, ValueError: a batch; and the errors of ``forward``.
+        Raises: TypeError, ValueError: a batch; and the errors of ``forward``.
         """
         points, _ = self._checked_one(x)
         with self._reported():
@@ -299,8 +296,7 @@ class EmbeddingModule(PointsModule):
     def fit_transform(self, x: Tensor | Graph) -> Tensor:
         """Fit the module to one set of points ``(N, D)``, and return their embedding ``(N, n_components)``.
 
-        Raises:
-            TypeError, ValueError: as ``fit``.
+        Raises: TypeError, ValueError: as ``fit``.
         """
         return like_given(self.fit(x).embedding_, x)
 
@@ -316,11 +312,9 @@ class EmbeddingModule(PointsModule):
                 ``(B, Q, N)``.
             mask: mask of ``x``. There is no mask of new points: rows that pad them must be finite, and are embedded.
 
-        Returns:
-            ``(N, n_components)`` and ``(Q, n_components)``, with a batch axis if ``x`` has one.
+        Returns: ``(N, n_components)`` and ``(Q, n_components)``, with a batch axis if ``x`` has one.
 
-        Raises:
-            TypeError, ValueError: as ``fit`` and ``transform``; ``x`` and ``x_new`` with different batch axes.
+        Raises: TypeError, ValueError: as ``fit`` and ``transform``; ``x`` and ``x_new`` with different batch axes.
         """
         points, mask = self._checked(checks.half_to_float32(x), mask)
         with self._reported():
@@ -336,9 +330,8 @@ class EmbeddingModule(PointsModule):
         new points. Numbers inside stay as they are, mostly float64, where the module is cast. It is a copy: later fits
         and training of a kernel that is a module do not change it.
 
-        Raises:
-            RuntimeError: not fitted. TypeError: `Isomap` and `LLE`, whose rows need shortest paths or a linear solve
-                each, and rules and weightings of the user's own; when called, points of another dtype or shape.
+        Raises: RuntimeError: not fitted. TypeError: `Isomap` and `LLE`, whose rows need shortest paths or a linear
+        solve each, and rules and weightings of the user's own; when called, points of another dtype or shape.
 
         >>> import torch
         >>> from torch_lapeig import KNN, LaplacianEigenmaps

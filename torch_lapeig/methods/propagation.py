@@ -51,8 +51,7 @@ class LabelSpreading(SemiSupervised):
 
     A new point x has the scores α Σ_i W(x, i) (D(x) d_i)^-½ F_i, its row of the system.
 
-    Raises:
-        TypeError, ValueError: an option of another type or out of range; when called, see `SemiSupervised`.
+    Raises: TypeError, ValueError: an option of another type or out of range; when called, see `SemiSupervised`.
 
     Tensors after ``fit``: scores_ ``(N, C)``.
 
@@ -162,8 +161,7 @@ class HarmonicFunction(SemiSupervised):
 
     A new point gets the weighted mean of its neighbours, and a fitted point its own scores.
 
-    Raises:
-        TypeError, ValueError: an option of another type or out of range; when called, see `SemiSupervised`.
+    Raises: TypeError, ValueError: an option of another type or out of range; when called, see `SemiSupervised`.
 
     Tensors after ``fit``: scores_ ``(N, C)``.
 
@@ -223,9 +221,8 @@ class EigenmapsRegression(SemiSupervised):
 
     Tensors after ``fit``: scores_ ``(N, C)``, coefficients_ ``(n_components, C)``.
 
-    Raises:
-        TypeError, ValueError: an option of another type or out of range; when called, a single graph with fewer nodes
-            of positive degree than ``n_components``; see also `SemiSupervised`.
+    Raises: TypeError, ValueError: an option of another type or out of range; when called, a single graph with fewer
+    nodes of positive degree than ``n_components``; see also `SemiSupervised`.
 
     >>> x = torch.linspace(0, 1, 40, dtype=torch.float64)[:, None]
     >>> labels = torch.full((40,), -1)

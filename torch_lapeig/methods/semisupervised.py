@@ -61,8 +61,7 @@ class SemiSupervised(OnGraph):
             its class. On tables it gains points of accuracy (docs/newpoints.md).
         class_prior: shares of the classes in the scores, or None, see `LabelSpreading`.
 
-    Raises:
-        TypeError, ValueError: an argument of another type or out of range; see also `forward`.
+    Raises: TypeError, ValueError: an argument of another type or out of range; see also `forward`.
 
     >>> from torch_lapeig import KNN, HarmonicFunction
     >>> x = torch.tensor([[0.0], [1.0], [2.0], [9.0], [10.0], [11.0]])
@@ -116,8 +115,7 @@ class SemiSupervised(OnGraph):
             targets: in place of labels floating numbers ``(N,)``, ``(N, m)``, ``(B, N)`` or ``(B, N, m)``.
             known: bool ``(N,)`` or ``(B, N)``: nodes whose targets count; default: those that are not NaN.
 
-        Raises:
-            TypeError, ValueError: labels of another kind, shape or range, or none; points as for `EmbeddingModule`.
+        Raises: TypeError, ValueError: labels of another kind, shape or range, or none; points as for `EmbeddingModule`.
         """
         points, mask = self._checked(checks.half_to_float32(x), mask)
         given, of_batch = self._given(labels, points, mask, targets, known), len(shape_of(points)) > 1
@@ -136,8 +134,7 @@ class SemiSupervised(OnGraph):
     ) -> Own:
         """Keep the scores of one set of points ``(N, D)`` and the tensors that new points need; return the module.
 
-        Raises:
-            TypeError, ValueError: a batch; and the errors of ``forward``.
+        Raises: TypeError, ValueError: a batch; and the errors of ``forward``.
         """
         points, mask = self._checked_one(x)
         self._keep(self._fit_points(points, self._given(labels, points, mask, targets, known), fill=False), x)
@@ -157,8 +154,7 @@ class SemiSupervised(OnGraph):
 
         The label is −1 if all scores are zero. Of a fit of targets return the numbers.
 
-        Raises:
-            RuntimeError, TypeError, ValueError: see ``transform``.
+        Raises: RuntimeError, TypeError, ValueError: see ``transform``.
         """
         scores = self._rows(x_new)
         if self.train_axes is not None:
@@ -170,8 +166,7 @@ class SemiSupervised(OnGraph):
 
         Rows sum to 1, or are zero where no label reaches. Scores below zero, of `EigenmapsRegression`, count as zero.
 
-        Raises:
-            RuntimeError, TypeError, ValueError: see ``transform``; a fit of targets.
+        Raises: RuntimeError, TypeError, ValueError: see ``transform``; a fit of targets.
         """
         scores = self._rows(x_new).clamp_min(0)
         if self.train_axes is not None:
@@ -198,11 +193,9 @@ class SemiSupervised(OnGraph):
             x, labels, mask, targets, known: as for ``forward``; labels may be None.
             x_new: ``(Q, D)`` or ``(B, Q, D)``; affinities ``(Q, N)`` or ``(B, Q, N)`` with ``Precomputed``.
 
-        Returns:
-            ``(N, C)`` and ``(Q, C)``, with a batch axis if ``x`` has one.
+        Returns: ``(N, C)`` and ``(Q, C)``, with a batch axis if ``x`` has one.
 
-        Raises:
-            TypeError, ValueError: as ``fit`` and ``transform``; ``x`` and ``x_new`` with different batch axes.
+        Raises: TypeError, ValueError: as ``fit`` and ``transform``; ``x`` and ``x_new`` with different batch axes.
         """
         points, mask = self._checked(checks.half_to_float32(x), mask)
         given = self._given(labels, points, mask, targets, known)

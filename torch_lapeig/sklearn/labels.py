@@ -172,8 +172,7 @@ class HarmonicFunction(FromLabels):
     Attributes:
         classes_, scores_, label_distributions_, transduction_, module_, n_iter_: see `LabelSpreading`.
 
-    Raises (``fit``, ``predict``, ``predict_proba``):
-        TypeError, ValueError, NotFittedError: see `LabelSpreading`.
+    Raises (``fit``, ``predict``, ``predict_proba``): TypeError, ValueError, NotFittedError: see `LabelSpreading`.
 
     >>> import numpy as np
     >>> X = np.array([[0.0], [0.1], [0.2], [1.0], [1.1]])

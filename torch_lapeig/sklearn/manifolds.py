@@ -292,8 +292,7 @@ class KernelPCA(OfPairs):
         embedding_, eigenvalues_, residuals_, n_features_in_: see `ClassicalMDS`. module_: the fitted
         `torch_lapeig.KernelPCA`.
 
-    Raises (``fit``, ``transform``):
-        TypeError, ValueError, NotFittedError: see `ClassicalMDS`.
+    Raises (``fit``, ``transform``): TypeError, ValueError, NotFittedError: see `ClassicalMDS`.
 
     >>> import numpy as np
     >>> x = np.random.default_rng(0).random((60, 3))
