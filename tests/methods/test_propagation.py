@@ -150,6 +150,9 @@ def test_numbers_are_carried_by_the_same_systems(name):
         again.load_state_dict(model.state_dict())
         torch.testing.assert_close(again.predict(NEW), new)
         assert new.shape == (9, *targets.shape[1:])
+        of_labels = SOLVED[name](tl.KNN(6)).fit(X, (torch.arange(60) - 58).clamp_min(-1))
+        again.load_state_dict(of_labels.state_dict())  # which has no axes of targets
+        assert torch.equal(again.predict(NEW), of_labels.predict(NEW))
     mask = torch.arange(60) < torch.tensor([[60], [44]])
     sets = torch.stack([X, X]).masked_fill(~mask[..., None], torch.nan)
     in_batch = model(sets, mask=mask, targets=torch.stack([y, y]), known=known.expand(2, -1))
