@@ -34,9 +34,7 @@ def normalized_cut(labels: Tensor, graph: Graph) -> Tensor:
 
     Raises: TypeError, ValueError: labels of another kind, shape or range; a graph that is not symmetric.
 
-    >>> path = Graph.from_dense(
-    ...     torch.tensor([[0.0, 1.0, 0.0], [1.0, 0.0, 1.0], [0.0, 1.0, 0.0]])
-    ... )
+    >>> path = Graph.from_edge_index(torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
     >>> normalized_cut(torch.tensor([0, 0, 1]), path)  # 1/3 + 1/1
     tensor(1.3333)
     """
