@@ -171,7 +171,7 @@ class _GraphLoss(FittedModule):
 
     FITTED: ClassVar[tuple[str, ...]] = ()
 
-    def __init__(self, neighbors: GraphRule = KNN(10), weights: Weighting | None = None) -> None:  # noqa: B008 (frozen)
+    def __init__(self, neighbors: GraphRule = KNN(10), weights: Weighting | None = None) -> None:
         super().__init__()
         self.neighbors = neighbors
         self.weights = check_rule_and_weights(neighbors, weights)
@@ -217,10 +217,7 @@ class LaplacianSmoothness(_GraphLoss):
     """
 
     def __init__(
-        self,
-        neighbors: GraphRule = KNN(10),  # noqa: B008 (frozen)
-        weights: Weighting | None = None,
-        reduction: Reduction = "mean",
+        self, neighbors: GraphRule = KNN(10), weights: Weighting | None = None, reduction: Reduction = "mean"
     ) -> None:
         super().__init__(neighbors, weights)
         checks.check_choice(reduction, "reduction", REDUCTIONS)

@@ -83,7 +83,7 @@ class SpectralClustering(GraphEmbedding):
     def __init__(
         self,
         n_clusters: int | Literal["eigengap"],
-        neighbors: GraphRule = KNN(10),  # noqa: B008 (frozen)
+        neighbors: GraphRule = KNN(10),
         weights: Weighting | None = None,
         *,
         variant: Variant = "njw",

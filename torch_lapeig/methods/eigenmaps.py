@@ -95,7 +95,7 @@ class LaplacianEigenmaps(GraphEmbedding):
     def __init__(
         self,
         n_components: int = 2,
-        neighbors: GraphRule | Landmarks = KNN(10),  # noqa: B008 (frozen)
+        neighbors: GraphRule | Landmarks = KNN(10),
         weights: Weighting | None = None,
         *,
         normalization: Literal["random_walk", "unnormalized"] = "random_walk",
@@ -416,7 +416,7 @@ class DiffusionMap(LaplacianEigenmaps):
     def __init__(
         self,
         n_components: int | Literal["eigengap"] = 2,
-        neighbors: GraphRule = KNN(10),  # noqa: B008 (frozen)
+        neighbors: GraphRule = KNN(10),
         weights: Weighting | None = None,
         *,
         alpha: float = 1.0,

@@ -309,7 +309,7 @@ class Isomap(KernelEmbedding):
     def __init__(
         self,
         n_components: int = 2,
-        neighbors: NeighborRule = KNN(10),  # noqa: B008 (frozen)
+        neighbors: NeighborRule = KNN(10),
         *,
         landmarks: int | Tensor | None = None,
         seed: int = 0,

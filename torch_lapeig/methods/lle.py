@@ -52,12 +52,7 @@ class LLE(EmbeddingModule):
     """
 
     def __init__(
-        self,
-        n_components: int = 2,
-        neighbors: KNN = KNN(10),  # noqa: B008 (frozen)
-        *,
-        reg: float = 1e-3,
-        solve: Solve | Solver | None = None,
+        self, n_components: int = 2, neighbors: KNN = KNN(10), *, reg: float = 1e-3, solve: Solve | Solver | None = None
     ) -> None:
         super().__init__(n_components, solve)
         if not isinstance(neighbors, KNN) or neighbors.symmetrize != KNN.symmetrize:

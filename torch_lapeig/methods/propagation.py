@@ -63,7 +63,7 @@ class LabelSpreading(SemiSupervised):
 
     def __init__(
         self,
-        neighbors: GraphRule = KNN(10),  # noqa: B008 (frozen)
+        neighbors: GraphRule = KNN(10),
         weights: Weighting | None = None,
         *,
         alpha: float = 0.99,
@@ -166,7 +166,7 @@ class HarmonicFunction(SemiSupervised):
 
     def __init__(
         self,
-        neighbors: GraphRule = KNN(10),  # noqa: B008 (frozen)
+        neighbors: GraphRule = KNN(10),
         weights: Weighting | None = None,
         *,
         class_prior: ClassPrior = "labels",
@@ -226,7 +226,7 @@ class EigenmapsRegression(SemiSupervised):
     def __init__(
         self,
         n_components: int,
-        neighbors: GraphRule = KNN(10),  # noqa: B008 (frozen)
+        neighbors: GraphRule = KNN(10),
         weights: Weighting | None = None,
         *,
         ridge: float = 1e-6,
