@@ -107,8 +107,7 @@ def spectral(
         adata, neighbors_key, copy: as for `diffmap`.
         n_comps: number of columns. seed: see `spectral_init`.
 
-    Raises:
-        TypeError, ValueError: as `diffmap` and `spectral_init`.
+    Raises: TypeError, ValueError: as `diffmap` and `spectral_init`.
 
     >>> from types import SimpleNamespace
     >>> from torch_lapeig import knn_graph
@@ -152,8 +151,7 @@ def label_transfer(
         class_prior: as of `HarmonicFunction`; the default expects the shares of the classes among the labels.
         unlabelled: words that mark cells without a label, too; the default is that of scANVI. () for none.
 
-    Raises:
-        TypeError: ``adata`` is not an AnnData. ValueError: as `diffmap`; no such column, or no label in it.
+    Raises: TypeError: ``adata`` is not an AnnData. ValueError: as `diffmap`; no such column, or no label in it.
 
     Source: Zhu, Ghahramani & Lafferty, ICML 2003.
 

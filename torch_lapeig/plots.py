@@ -1,7 +1,7 @@
 """Pictures of embeddings, spectra and graphs by matplotlib (extra ``embed``), imported when the first one is drawn.
 
-Each function draws into the axes that it is given and returns them. Without ``axes`` it makes a figure of pyplot's, so
-that ``plt.show()`` shows it. Styles and other settings of matplotlib stay as they are.
+Each function draws into the axes that it is given, or a new figure of pyplot's, and returns them. Styles stay as they
+are.
 """
 
 from __future__ import annotations
@@ -61,11 +61,9 @@ def plot_embedding(
         name: of the labels, above the legend or beside the colour bar.
         legend: whether to draw it, beside the axes (the last ones).
 
-    Returns:
-        The axes, a list of them with ``parts``.
+    Returns: The axes, a list of them with ``parts``.
 
-    Raises:
-        ImportError: without matplotlib. TypeError, ValueError: arguments of another kind, shape or range; a batch.
+    Raises: ImportError: without matplotlib. TypeError, ValueError: arguments of another kind, shape or range; a batch.
 
     >>> from matplotlib.figure import Figure
     >>> y = np.random.default_rng(0).random((50, 3))
@@ -79,7 +77,11 @@ def plot_embedding(
     rings = None if new is None else _plane(new, pair, "new")[0]
     pictures = None if images is None else _images(images, n)
     of_points, order, classes, scale = colours_of(labels, n)
-    panels = [np.arange(n)] if parts is None else [_nodes(part, n) for part in parts]
+    panels = [np.arange(n)] if parts is None else [_array(part, "parts") for part in parts]
+    for found in panels:
+        if (found.size and found.dtype.kind not in "iu") or ((found < 0) | (found >= n)).any():
+            expected = f"numbers of nodes from 0 to {n - 1}"
+            raise ValueError(f"parts must hold {expected}, got others; of a mask, its nonzero()")
     if not panels or (axes is not None and np.size(axes) != len(panels)):
         raise ValueError(f"axes must be one for each of at least one part, got {np.size(axes)} for {len(panels)} parts")
     axes = _new_axes(len(panels)) if axes is None else np.ravel(axes).tolist()
@@ -93,7 +95,17 @@ def plot_embedding(
             _draw_images(panel, y[nodes], pictures[nodes], of_points[nodes])
         _name_axes(panel, words, pair)
     if legend:
-        _draw_legend(axes[-1], classes, scale, name)
+        last = axes[-1]
+        if scale is not None:
+            last.figure.colorbar(scale, ax=last, label=name, shrink=0.8)
+        for text, colour in classes.items():
+            shown = text if len(text) <= 30 else f"{text[:29]}…"
+            last.scatter([], [], s=30, color=[colour], label=f" {shown}" if shown[:1] == "_" else shown)
+        handles, texts = last.get_legend_handles_labels()
+        if handles:
+            beside: dict[str, Any] = {} if scale is not None else {"loc": "upper left", "bbox_to_anchor": (1, 1)}
+            title = name if classes and name else None
+            last.legend(handles, texts, title=title, fontsize=9, frameon=False, handletextpad=0.2, **beside)
     return axes[0] if parts is None else axes
 
 
@@ -116,8 +128,7 @@ def plot_spectrum(
         axes: to draw into; default: a new figure of pyplot's.
         label: of the line in a legend.
 
-    Raises:
-        ImportError: without matplotlib. TypeError, ValueError: arguments of another kind, shape or range.
+    Raises: ImportError: without matplotlib. TypeError, ValueError: arguments of another kind, shape or range.
 
     >>> from matplotlib.figure import Figure
     >>> plot_spectrum([0.0, 0.1, 0.7], after=2, axes=Figure().subplots()).get_ylabel()
@@ -177,8 +188,7 @@ def plot_graph(
             themselves; rows of padding may hold anything.
         labels, columns, axes, name, legend: as for `plot_embedding`.
 
-    Raises:
-        ImportError, TypeError, ValueError: as `plot_embedding`; a batch, or a graph on several ranks.
+    Raises: ImportError, TypeError, ValueError: as `plot_embedding`; a batch, or a graph on several ranks.
 
     >>> from matplotlib.figure import Figure
     >>> from torch_lapeig import knn_graph
@@ -264,23 +274,7 @@ def colours_of(labels: Any, n: int) -> tuple[Array, Array, dict[str, Any], Any]:
     return of_points, order, classes, None
 
 
-def _draw_legend(axes: Axes, classes: dict[str, Any], scale: Any, name: str) -> None:
-    """Draw a legend of classes and new points, and a colour bar, beside the axes."""
-    if scale is not None:
-        axes.figure.colorbar(scale, ax=axes, label=name, shrink=0.8)
-    for text, colour in classes.items():
-        shown = text if len(text) <= 30 else f"{text[:29]}…"
-        axes.scatter([], [], s=30, color=[colour], label=f" {shown}" if shown[:1] == "_" else shown)
-    handles, texts = axes.get_legend_handles_labels()
-    if handles:
-        beside: dict[str, Any] = {} if scale is not None else {"loc": "upper left", "bbox_to_anchor": (1, 1)}
-        title = name if classes else ""
-        axes.legend(handles, texts, title=title or None, fontsize=9, frameon=False, handletextpad=0.2, **beside)
-
-
-def _plane(
-    embedding: Any, columns: tuple[int, int] | None, name: str, is_there: Array | None = None
-) -> tuple[Array, tuple[int, int], str]:
+def _plane(embedding: Any, columns: Any, name: str, is_there: Array | None = None) -> tuple[Array, Any, str]:
     """Return two columns ``(N, 2)``, zeros where ``is_there`` is False, their numbers and the word for a column."""
     first, words = 0, "column"
     if isinstance(embedding, Eigenpairs):
@@ -323,21 +317,12 @@ def _array(values: Any, name: str) -> Array:
     return found
 
 
-def _nodes(part: Any, n: int) -> Array:
-    """Return the numbers of some of ``n`` nodes."""
-    found = _array(part, "parts")
-    if (found.size and found.dtype.kind not in "iu") or ((found < 0) | (found >= n)).any():
-        raise ValueError(f"parts must hold numbers of nodes from 0 to {n - 1}, got others; of a mask, its nonzero()")
-    return found
-
-
 def _images(images: Any, n: int) -> Array:
     """Return pictures ``(n, height, width)``, or with colours last, as matplotlib draws them."""
     found = _array(images, "images")
     if found.ndim not in (3, 4) or len(found) != n or (found.ndim == 4 and found.shape[3] not in (1, 3, 4)):
         raise ValueError(f"images must be of shape ({n}, height, width), or 1, 3 or 4 colours last, got {found.shape}")
-    if found.ndim == 4 and found.shape[3] == 1:
-        found = found[..., 0]
+    found = found[..., 0] if found.ndim == 4 and found.shape[3] == 1 else found
     if found.ndim == 4 and found.dtype != np.uint8 and found.size:  # colours are bytes, or from 0 to 1
         found = (found - found.min()) / max(float(np.ptp(found)), np.finfo(float).tiny)
     return found

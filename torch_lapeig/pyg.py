@@ -38,8 +38,7 @@ class AddLaplacianPE:
         eigenvalues: name of an attribute ``(B, k)`` for the eigenvalues, B = 1 for one graph; None to leave them out.
         normalization, random_signs, solve: see `laplacian_positional_encoding`.
 
-    Raises:
-        TypeError, ValueError: an option of another type or out of range; see also `laplacian_positional_encoding`.
+    Raises: TypeError, ValueError: an option of another type or out of range; see also `laplacian_positional_encoding`.
 
     >>> class Data(dict):  # in place of torch_geometric.data.Data
     ...     __getattr__ = dict.get
@@ -138,8 +137,7 @@ class AddMagneticPE(AddLaplacianPE):
         eigenvalues: name of an attribute ``(B, k)`` or ``(B, Qk)`` for the eigenvalues; None to leave them out.
         solve: options of the eigensolves, a `Solve`, or just a solver.
 
-    Raises:
-        TypeError, ValueError: an option of another type or out of range; see also `DirectedGraph`.
+    Raises: TypeError, ValueError: an option of another type or out of range; see also `DirectedGraph`.
 
     >>> class Data(dict):  # in place of torch_geometric.data.Data
     ...     __getattr__ = dict.get
@@ -188,8 +186,7 @@ class AddSpectralFeatures(AddLaplacianPE):
         attr_name: attribute ``(M, m)`` to add; None appends the columns to ``data.x``.
         normalize: see `spectral_signature`. eigenvalues, normalization, solve: see `AddLaplacianPE`.
 
-    Raises:
-        TypeError, ValueError: as `AddLaplacianPE` and `spectral_signature`.
+    Raises: TypeError, ValueError: as `AddLaplacianPE` and `spectral_signature`.
 
     >>> from torch_lapeig.methods import HeatResponse
     >>> class Data(dict):  # in place of torch_geometric.data.Data

@@ -117,8 +117,7 @@ class NeighborhoodSampler(_GraphSampler):
         num_replicas, rank: number of processes, and number of this process; default: those of `torch.distributed` if it
             is initialised, else 1 and 0.
 
-    Raises:
-        TypeError, ValueError: ``graph`` is a batch; ``batch_size`` does not hold a centre with its neighbours.
+    Raises: TypeError, ValueError: ``graph`` is a batch; ``batch_size`` does not hold a centre with its neighbours.
 
     >>> from torch_lapeig import knn_graph
     >>> graph = knn_graph(torch.rand(100, 2, generator=torch.Generator().manual_seed(0)), 5)
@@ -195,8 +194,7 @@ class EdgeSampler(_GraphSampler):
         batch_size: number of nodes of a batch, even: two for each edge.
         seed, num_replicas, rank: as for `NeighborhoodSampler`.
 
-    Raises:
-        TypeError, ValueError: ``graph`` is a batch, or has no edges; an odd ``batch_size``.
+    Raises: TypeError, ValueError: ``graph`` is a batch, or has no edges; an odd ``batch_size``.
 
     >>> path = Graph.from_dense(
     ...     torch.tensor([[0.0, 1.0, 0.0], [1.0, 0.0, 1.0], [0.0, 1.0, 0.0]])
@@ -227,8 +225,7 @@ class EdgeSampler(_GraphSampler):
     def pairs(rows: Tensor) -> Graph:
         """Return the graph of a batch of rows ``(2m, k)``: m edges of weight 1, each between two successive rows.
 
-        Raises:
-            TypeError: not a tensor. ValueError: an odd number of rows.
+        Raises: TypeError: not a tensor. ValueError: an odd number of rows.
         """
         checks.check_tensor(rows, "rows")
         if rows.ndim == 0 or len(rows) == 0 or len(rows) % 2:

@@ -62,10 +62,9 @@ class Sharded(nn.Module):
     `torch.distributed.checkpoint` saves. It loads on any number of processes, all of which call ``load_state_dict``:
     see ``room_for``.
 
-    Raises:
-        TypeError, ValueError: a module or options that need the whole graph in one process (``components="separate"``)
-            or random numbers; when called, on the process with invalid input.
-        DistributedError: another process has raised, or has other arguments.
+    Raises: TypeError, ValueError: a module or options that need the whole graph in one process
+    (``components="separate"``) or random numbers; when called, on the process with invalid input. DistributedError:
+    another process has raised, or has other arguments.
 
     >>> from torch_lapeig import KNN, LaplacianEigenmaps
     >>> x = torch.rand(
@@ -152,8 +151,7 @@ class Sharded(nn.Module):
             prefix: prefix of this module's names in the checkpoint, such as ``"model."`` for
                 ``{"model": module.state_dict()}``.
 
-        Raises:
-            OSError: the checkpoint cannot be read. DistributedError: by another process, or theirs differs.
+        Raises: OSError: the checkpoint cannot be read. DistributedError: by another process, or theirs differs.
 
         >>> import tempfile, warnings
         >>> import torch.distributed.checkpoint as dcp
@@ -311,8 +309,7 @@ def sum_gradients(module: nn.Module, ranks: Ranks) -> None:
     Args:
         module: module with equal parameters on all ranks. ranks: the processes, all of which call this function.
 
-    Raises:
-        DistributedError: parameters of other shapes or dtypes on another rank.
+    Raises: DistributedError: parameters of other shapes or dtypes on another rank.
 
     >>> layer = nn.Linear(2, 1)
     >>> layer(torch.ones(1, 2)).sum().backward()

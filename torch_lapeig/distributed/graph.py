@@ -48,9 +48,8 @@ class ShardedGraph(Graph):
             weight: ``(E,)``, float32 or float64, equal for both directions; gradients flow to it.
             nodes: number of nodes of this rank, ≥ 0.
 
-        Raises:
-            TypeError, ValueError: on a rank with invalid arguments; on all ranks if an edge lacks its reverse, or the
-                reverse has another weight. DistributedError: on the other ranks.
+        Raises: TypeError, ValueError: on a rank with invalid arguments; on all ranks if an edge lacks its reverse, or
+        the reverse has another weight. DistributedError: on the other ranks.
         """
         call = "ShardedGraph.from_rows"
         ranks.agree(call, lambda: _facts_of_rows(row, col, weight, nodes))
@@ -86,8 +85,7 @@ def sharded_graph(points: ShardedPoints, rule: KNN | Radius) -> ShardedGraph:
     Args:
         points: points spread over ranks. rule: an exact `KNN`, or `Radius`.
 
-    Raises:
-        TypeError: another rule. ValueError: an approximate search; the errors of the rule.
+    Raises: TypeError: another rule. ValueError: an approximate search; the errors of the rule.
 
     >>> x = torch.tensor([[0.0], [1.0], [3.0]])
     >>> # equals KNN(1)(x).weight.sum()

@@ -69,8 +69,7 @@ class Ranks:
         same_bits: whether small dense problems have equal results, to the last bit, on all ranks. If not, all use the
             result of the first rank, which costs a message each.
 
-    Raises:
-        TypeError, ValueError: no group, or a mesh of several dimensions. DistributedError: the others do not come.
+    Raises: TypeError, ValueError: no group, or a mesh of several dimensions. DistributedError: the others do not come.
 
     >>> ranks = Ranks()
     >>> ranks.world, ranks.rank
@@ -271,8 +270,7 @@ class Ranks:
 
         If all ranks fail at one point, for example on an invalid request, the group stays usable.
 
-        Raises:
-            DistributedError: the group has failed before.
+        Raises: DistributedError: the group has failed before.
         """
         self._check_sound()
         self._depth += 1

@@ -73,8 +73,7 @@ def spectral_function(pairs: Eigenpairs, phi: Response) -> Tensor:
         phi: function of one eigenvalue, a module or any other: gets n of them as ``(n, 1)`` and returns m responses
             ``(n, m)``, in the dtype of the pairs. Gradients flow to its parameters.
 
-    Returns:
-        ``(m, k, k)`` or ``(B, m, k, k)``, of the dtype of the vectors: Hermitian for complex pairs.
+    Returns: ``(m, k, k)`` or ``(B, m, k, k)``, of the dtype of the vectors: Hermitian for complex pairs.
 
     Raises:
         TypeError, ValueError: arguments or responses of wrong type, dtype or shape; φ or its derivative is not finite.
@@ -103,12 +102,10 @@ def spectral_signature(pairs: Eigenpairs, phi: Response, *, normalize: bool = Fa
         pairs, phi: see `spectral_function`.
         normalize: divide by the traces Σ_l φ_m(λ_l) of each graph; zeros if a trace is zero.
 
-    Returns:
-        ``(N, m)`` or ``(B, N, m)``, real for complex pairs, too; rows of padding and of isolated nodes are zero. If
-        the rows of the pairs lie on several ranks: this rank's rows.
+    Returns: ``(N, m)`` or ``(B, N, m)``, real for complex pairs, too; rows of padding and of isolated nodes are zero.
+    If the rows of the pairs lie on several ranks: this rank's rows.
 
-    Raises:
-        TypeError, ValueError: see `spectral_function`.
+    Raises: TypeError, ValueError: see `spectral_function`.
 
     >>> from torch_lapeig import Graph, Laplacian, eigenpairs
     >>> path = Graph.from_edge_index(torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
@@ -139,8 +136,7 @@ class SpectralFilter(nn.Module):
         bank: apply every response to every column. Otherwise response c belongs to column c, and a single response to
             all columns.
 
-    Raises:
-        TypeError, ValueError: arguments of another type, shape or dtype; pairs whose rows lie on several ranks.
+    Raises: TypeError, ValueError: arguments of another type, shape or dtype; pairs whose rows lie on several ranks.
 
     >>> from torch_lapeig import KNN, Laplacian, eigenpairs
     >>> points = torch.rand(100, 3, generator=torch.Generator().manual_seed(0))
@@ -195,8 +191,7 @@ class HeatResponse(nn.Module):
     Args:
         times: t, positive. learnable: make their logarithms parameters.
 
-    Raises:
-        TypeError, ValueError: ``times`` is not a list of positive numbers.
+    Raises: TypeError, ValueError: ``times`` is not a list of positive numbers.
 
     >>> HeatResponse([1.0, 2.0])(torch.tensor([[1.0]]))
     tensor([[0.3679, 0.1353]])
@@ -220,8 +215,7 @@ class PolynomialResponse(nn.Module):
         order: highest power, at least 0. channels: number of polynomials m.
         bound: largest eigenvalue expected, 2 for the normalised Laplacians.
 
-    Raises:
-        TypeError, ValueError: an argument of another type or out of range.
+    Raises: TypeError, ValueError: an argument of another type or out of range.
 
     >>> PolynomialResponse(3)(torch.tensor([[0.0], [1.0]])).tolist()
     [[1.0], [1.0]]
@@ -251,8 +245,7 @@ class WaveResponse:
     Args:
         energies: e. sigma: σ, positive.
 
-    Raises:
-        TypeError, ValueError: ``energies`` is not a list of numbers; an argument of another type or out of range.
+    Raises: TypeError, ValueError: ``energies`` is not a list of numbers; an argument of another type or out of range.
 
     >>> WaveResponse([0.0], 1.0)(torch.tensor([[0.0], [1.0]])).tolist()
     [[0.0], [1.0]]
