@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+import torch_lapeig as tl
 from problems import (
     DEVICES,
     DTYPES,
@@ -18,7 +19,7 @@ from problems import (
     swiss_roll,
 )
 from torch_lapeig import KNN, Graph, HeatKernel, Laplacian, LaplacianEigenmaps, eigenpairs, knn_graph
-from torch_lapeig.eigen import ChebyshevSubspace, Eigh, Krylov, Lobpcg, ShiftInvert
+from torch_lapeig.eigen import ChebyshevSubspace, Eigh, Krylov, Lobpcg, ShiftInvert, component_eigenpairs
 
 RESIDUAL = {torch.float32: 1e-5, torch.float64: 1e-10}
 
@@ -149,3 +150,28 @@ def test_float32_where_the_default_is_float64(solver):
         torch.set_default_dtype(torch.float32)
     assert found.values.dtype == many.dtype == torch.float32
     torch.testing.assert_close(found.values, expected.values, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("is_improved", [False, True])
+def test_components_of_similar_sizes_are_solved_together(is_improved):
+    """Each component has the pairs of its own graph, however many others share the batch, and their gradients."""
+    sizes = [2, 3, 3, 2, 4, 30, 17, 1, 31, 5, 16, 3]
+    sets = [points(n, 2, seed=i) + 10 * i for i, n in enumerate(sizes)]
+    x = torch.cat(sets)[torch.randperm(sum(sizes), generator=torch.Generator().manual_seed(0))].requires_grad_()
+    graph = tl.radius_graph(x.detach(), 1.2)
+    graph = tl.ImprovedWeights(1.44)(x, graph) if is_improved else HeatKernel(0.5)(x, graph)
+    normalization = "unnormalized" if is_improved else "symmetric"
+    found = component_eigenpairs(graph, 4, normalization)
+    expected = [(nodes, graph.subgraph(nodes)) for nodes in graph.nodes_of_components()]
+    assert len(found) == len(expected) >= len(sizes) - 1
+    for part, (nodes, own) in zip(found, expected, strict=True):
+        alone = eigenpairs(Laplacian(own, normalization), min(4, len(nodes)))
+        assert torch.equal(part.nodes, nodes)
+        torch.testing.assert_close(part.pairs.values, alone.values, rtol=1e-10, atol=1e-12)
+        torch.testing.assert_close(part.pairs.projected, torch.diag(alone.values), rtol=1e-10, atol=1e-10)
+        torch.testing.assert_close(part.pairs.gap, alone.gap, rtol=1e-6, atol=1e-10)
+        grads = [torch.autograd.grad(p.values.square().sum(), x, retain_graph=True)[0] for p in (part.pairs, alone)]
+        torch.testing.assert_close(*grads, rtol=1e-8, atol=1e-10)
+        if not is_improved:
+            image = Laplacian(own, normalization).to_dense() @ part.pairs.vectors
+            torch.testing.assert_close(image, part.pairs.vectors * part.pairs.values, rtol=0, atol=1e-10)

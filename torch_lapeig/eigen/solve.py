@@ -34,7 +34,7 @@ from torch_lapeig.eigen.solvers.dense import Eigh
 from torch_lapeig.eigen.solvers.solver import RitzPairs, Solver, joined
 from torch_lapeig.eigen.symmetric import SymmetricOperator
 from torch_lapeig.graph.directed import SignedGraph
-from torch_lapeig.graph.graph import Graph, check_graph
+from torch_lapeig.graph.graph import Graph, batches_of_components, check_graph
 from torch_lapeig.support import checks, precision
 from torch_lapeig.support.cached import deep_copy
 from torch_lapeig.support.kinds import refuse
@@ -128,6 +128,12 @@ class Eigenpairs:
         names = ("values", "vectors", "projected", "residuals", "gap", "converged", "resolved")
         parts: dict[str, Any] = {name: torch.stack([getattr(item, name) for item in items]) for name in names}
         return dataclasses.replace(items[0], **parts, iterations=max(item.iterations for item in items))
+
+    def item(self, b: int, n: int) -> Eigenpairs:
+        """Return the pairs of one graph of a batch, of n nodes."""
+        names = ("values", "projected", "residuals", "gap", "converged", "resolved")
+        parts = {name: getattr(self, name)[b] for name in names}
+        return dataclasses.replace(self, vectors=self.vectors[b, :n], **parts)
 
     def reshaped(self, lead: tuple[int, ...], dtype: torch.dtype) -> Eigenpairs:
         """Return the pairs of a batch with another batch axis, ``()`` or ``(B,)``, in a dtype."""
@@ -696,10 +702,12 @@ def component_eigenpairs(
     k = checks.check_width(k, "k")
     checks.check_choice(normalization, "normalization", NORMALIZATIONS)
     found = []
-    for nodes in graph.nodes_of_components():
-        laplacian = Laplacian(graph.subgraph(nodes), normalization)
-        found.append(ComponentEigenpairs(nodes, eigenpairs(laplacian, min(k, len(nodes)), solve, **options)))
-    return found
+    for nodes, part in batches_of_components(graph, k):
+        sizes = [part.num_nodes] if part.mask is None else part.mask.sum(1).tolist()
+        pairs = eigenpairs(Laplacian(part, normalization), min(k, *sizes), solve, **options)
+        for b, own in enumerate(nodes.split(sizes)):
+            found.append(ComponentEigenpairs(own, pairs if part.mask is None else pairs.item(b, len(own))))
+    return sorted(found, key=lambda one: int(one.nodes[0]))
 
 
 @contextlib.contextmanager

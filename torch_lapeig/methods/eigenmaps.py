@@ -14,6 +14,7 @@ from torch_lapeig.eigen.gradient.matrix_functions import function_of_matrix
 from torch_lapeig.eigen.laplacian import Normalization, warn_of_isolated
 from torch_lapeig.graph import KNN, DensityCorrected, Graph, ImprovedWeights, Landmarks, Precomputed, SimpleWeights
 from torch_lapeig.graph.dense_sets import small_graph
+from torch_lapeig.graph.graph import batches_of_components
 from torch_lapeig.graph.pattern import PatternBase
 from torch_lapeig.graph.rules import GraphRule
 from torch_lapeig.graph.weights import Bandwidth, Weighting, check_weighting
@@ -273,23 +274,23 @@ class LaplacianEigenmaps(GraphEmbedding):
         """Solve each component of two or more nodes on its own; columns that a component lacks are zero."""
         graph, k = laplacian.graph, self.width
         warn_of_isolated(laplacian.active, graph.mask)
-        parts = graph.nodes_of_components()
-        if not parts and not fill:
+        batches = batches_of_components(graph, k + 1)
+        if not batches and not fill:
             raise ValueError("graph has no component of two or more nodes; use more neighbours or a larger bandwidth")
         # A sum of no weights: zeros are connected to the weights by autograd where no component is solved, too.
         y = graph.weight.flatten()[:0].sum().repeat(graph.batch_size * graph.num_nodes, k)
         lacking = torch.full_like(y, torch.inf)
         totals = [y, lacking, lacking, lacking[:, :1]]
-        for nodes in parts:
-            part = Laplacian(graph.subgraph(nodes), self._normalization)
-            pairs = eigenpairs(part, k + int(self.drop_trivial), self.solve, fill=True)
+        for nodes, part in batches:
+            own = Laplacian(part, self._normalization)
+            pairs = eigenpairs(own, k + int(self.drop_trivial), self.solve, fill=True)
             solved.append(pairs)
-            found = self._scaled(pairs, pairs.vectors[:, 0].detach() != 0, PatternBase())
+            found = self._scaled(pairs, own.active, PatternBase())
             residuals = found.residuals.masked_fill(found.eigenvalues.isinf(), torch.inf)
-            rows = (found.embedding, found.eigenvalues, residuals, found.gap[None])
-            totals = [
-                total.index_copy(0, nodes, row.expand(len(nodes), -1)) for total, row in zip(totals, rows, strict=True)
-            ]
+            there = torch.ones_like(own.active) if part.mask is None else part.mask
+            for i, x in enumerate((found.embedding, found.eigenvalues, residuals, found.gap[..., None])):
+                of_nodes = x if i == 0 else x[..., None, :].expand(*there.shape, -1)
+                totals[i] = totals[i].index_copy(0, nodes, of_nodes[there])
         y, values, residuals, gap = (total.reshape(*graph.shape, total.shape[1]) for total in totals)
         return Embedding(y, values, residuals, gap[..., 0], ())
 

@@ -37,7 +37,7 @@ class Embedding(NamedTuple):
             ascending, +∞ for a column that an item of a batch lacks. Kernels: descending, 0 for a lacking column.
         residuals: of the eigenpairs of the columns, of the shape of ``eigenvalues``.
         gap: distance of the last eigenvalue to the next one, ``()`` or ``(B,)``; +∞ if there is no next one.
-        pairs: the results of `eigenpairs`, one for each eigenproblem.
+        pairs: the results of `eigenpairs`, one for each eigenproblem, or batch of components of similar sizes.
 
     With ``components="separate"`` (`LaplacianEigenmaps`) eigenvalues, residuals and gap belong to the component of each
     node: ``(..., N, n_components)`` and ``(..., N)``.

@@ -21,6 +21,7 @@ from torch_lapeig.eigen.problem import ROUNDOFF_UNITS
 from torch_lapeig.graph import KNN, NME, Graph, Precomputed, Radius, rules
 from torch_lapeig.graph.algebra import segment_logsumexp, sum_of_groups
 from torch_lapeig.graph.distances import distances, edge_lengths
+from torch_lapeig.graph.graph import batches_of_components
 from torch_lapeig.graph.pattern import SparsePattern
 from torch_lapeig.graph.search.exact import COORDINATES, differentiable_pair_distances, least_reach, measured
 from torch_lapeig.graph.weights import NewEdges, Weighting, by_lengths
@@ -151,9 +152,10 @@ class GraphEmbedding(OnGraph, EmbeddingModule):
         k = self.width
         if self.components != "separate":
             return off_diagonal(solved[-1].projected, k)
-        off, parts = graph.weight.new_zeros(graph.num_nodes, k, k), graph.nodes_of_components()
-        for nodes, pairs in zip(parts, solved[len(solved) - len(parts) :], strict=True):
-            off = off.index_copy(0, nodes, off_diagonal(pairs.projected, k).expand(len(nodes), k, k))
+        off, batches = graph.weight.new_zeros(graph.num_nodes, k, k), batches_of_components(graph, k + 1)
+        for (nodes, part), pairs in zip(batches, solved[len(solved) - len(batches) :], strict=True):
+            of_nodes = off_diagonal(pairs.projected, k)[..., None, :, :].expand(*part.shape, k, k)
+            off = off.index_copy(0, nodes, of_nodes.reshape(-1, k, k) if part.mask is None else of_nodes[part.mask])
         return off
 
     def _of_graph(self, found: Embedding, graph: Graph) -> State:
