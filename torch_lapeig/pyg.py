@@ -27,9 +27,8 @@ class AddLaplacianPE:
     """Transform for PyTorch Geometric that adds `laplacian_positional_encoding` to data, or to each data of a list.
 
     The vectors are those of ``torch_geometric.transforms.AddLaplacianEigenvectorPE`` up to sign, and up to rotation
-    where eigenvalues are equal, for undirected graphs without isolated nodes. Isolated nodes have zeros here, and a
-    column of their own there. If a graph is too small for k columns, the last are zero. The graphs of a list or of a
-    ``torch_geometric.data.Batch`` are solved together, for speed. PyTorch Geometric need not be installed.
+    where eigenvalues are equal, for undirected graphs without isolated nodes, which have zeros here. If a graph is too
+    small for k columns, the last are zero. Graphs of a list or a ``torch_geometric.data.Batch`` are solved together.
 
     Args:
         k: number of columns, at least 1.
@@ -134,8 +133,7 @@ class AddMagneticPE(AddLaplacianPE):
         k: number of eigenvectors of each charge, at least 1; the first is among them.
         attr_name: attribute ``(M, 2k)`` to add, or ``(M, 2Qk)`` with Q charges; None appends the columns to ``data.x``.
         q, normalization: see `MagneticLaplacian`.
-        eigenvalues: name of an attribute ``(B, k)`` or ``(B, Qk)`` for the eigenvalues; None to leave them out.
-        solve: options of the eigensolves, a `Solve`, or just a solver.
+        eigenvalues: name of an attribute ``(B, k)`` or ``(B, Qk)``; None for none. solve: see `AddLaplacianPE`.
 
     Raises: TypeError, ValueError: an option of another type or out of range; see also `DirectedGraph`.
 
