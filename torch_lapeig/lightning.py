@@ -121,8 +121,7 @@ class SmoothnessCallback(Callback):
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Wrap the training step."""
         if self.module not in (known := dict(pl_module.named_modules())):
-            names = ", ".join(repr(name) for name in known if "." not in name)
-            owner = type(pl_module).__name__
+            owner, names = type(pl_module).__name__, ", ".join(repr(name) for name in known if "." not in name)
             raise ValueError(f"module must name a submodule of {owner}, got {self.module!r} ({names})")
         if not pl_module.automatic_optimization:
             raise ValueError("automatic_optimization must be True, got False; add the loss in your training_step")

@@ -149,8 +149,7 @@ def plot_spectrum(
         rows, nodes = np.unique(rows, axis=0, return_index=True)
         rows, gap = rows[is_solved := np.isfinite(rows).any(1)], gap[nodes][is_solved]
     start = 1 if first is None else checks.check_count(first, "first", 0)
-    if after is not None:
-        checks.check_count(after, "after", 0)
+    last = None if after is None else checks.check_count(after, "after", 0)
     axes = _new_axes()[0] if axes is None else axes
     for row, step in zip(rows, np.broadcast_to(gap, len(rows)), strict=True):
         present = row[np.isfinite(row)]
@@ -159,8 +158,8 @@ def plot_spectrum(
             ends = present[-1] + np.array([0, step])
             axes.plot(start + len(row) - 1 + np.arange(2), ends, ":", lw=0.6, color=line.get_color())
             axes.plot(start + len(row), ends[1], "o", ms=4, mfc="none", color=line.get_color())
-    if after is not None:
-        axes.axvline(after + 0.5, color=GREY, ls="--", lw=0.8)
+    if last is not None:
+        axes.axvline(last + 0.5, color=GREY, ls="--", lw=0.8)
     from matplotlib.ticker import MaxNLocator
 
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -238,8 +237,7 @@ def colours_of(labels: Any, n: int) -> tuple[Array, Array, dict[str, Any], Any]:
     order = np.random.default_rng(0).permutation(n)  # no class lies above the others
     if labels is None:
         return np.tile(to_rgba(BLUE), (n, 1)), order, {}, None
-    if isinstance(labels, Tensor):
-        labels = _array(labels, "labels")
+    labels = _array(labels, "labels") if isinstance(labels, Tensor) else labels
     found = np.asanyarray(labels) if hasattr(labels, "dtype") else np.asarray(labels, dtype=object)
     if found.shape != (n,):
         raise ValueError(f"labels must be one for each of the {n} points, got shape {found.shape}")
@@ -260,9 +258,8 @@ def colours_of(labels: Any, n: int) -> tuple[Array, Array, dict[str, Any], Any]:
         of_points[is_there] = scale.to_rgba(there)
         return of_points, order, {}, scale
     names = [f"{value:.0f}" if is_numeric else str(value) for value in kinds.tolist()]
-    shown = np.arange(len(kinds))
-    if len(kinds) > CLASSES:
-        shown = np.sort(np.argsort(-counts, kind="stable")[: CLASSES - 1])
+    most = len(kinds) if len(kinds) <= CLASSES else CLASSES - 1
+    shown = np.sort(np.argsort(-counts, kind="stable")[:most])
     colours = np.tile(to_rgba(GREY), (len(kinds), 1))
     colours[shown] = colormaps["tab10" if len(shown) <= 10 else "tab20"](np.arange(len(shown)))
     of_points[is_there] = colours[codes]
@@ -294,10 +291,7 @@ def _plane(embedding: Any, columns: Any, name: str, is_there: Array | None = Non
     numbers = pair if isinstance(pair, (tuple, list)) and len(pair) == 2 else ("", "")
     if not all(isinstance(i, (int, np.integer)) and not isinstance(i, bool) and 0 <= i < width for i in numbers):
         raise ValueError(f"columns must be two numbers from 0 to {width - 1}, columns of {name}, got {pair}")
-    plane = y[:, list(pair)]
-    if pair[0] == pair[1]:
-        plane[:, 1] = 0
-    return plane, (int(pair[0]), int(pair[1])), words
+    return y[:, list(pair)] * [1, pair[0] != pair[1]], (int(pair[0]), int(pair[1])), words
 
 
 def _array(values: Any, name: str) -> Array:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor, distributed
@@ -28,15 +29,13 @@ class _GraphSampler(Sampler[list[int]]):
         self.batch_size = checks.check_count(batch_size, "batch_size", 2)
         self.seed = checks.check_seed(seed)
         self.epoch, self._set = 0, -1  # the next epoch, and what `set_epoch` set since an iteration began
-        if num_replicas is not None:
-            num_replicas = checks.check_count(num_replicas, "num_replicas")
+        num_replicas = None if num_replicas is None else checks.check_count(num_replicas, "num_replicas")
         if (rank is None) != (num_replicas is None):
             raise ValueError(f"rank and num_replicas must be given together, got {rank} and {num_replicas}")
         if rank is not None and checks.check_count(rank, "rank", 0) >= (num_replicas or 1):
             raise ValueError(f"rank must be below num_replicas={num_replicas}, got {rank}")
         self._given = None if rank is None or num_replicas is None else (num_replicas, rank)
-        sparse = graph.to("cpu").to_sparse()
-        assert isinstance(sparse.pattern, SparsePattern)
+        sparse: Any = graph.to("cpu").to_sparse()
         self._pattern, self._weight = sparse.pattern, sparse.mean_affinity.detach()
         self._edges = ((self._weight > 0) & (self._pattern.row != self._pattern.col)).nonzero().flatten()
 
