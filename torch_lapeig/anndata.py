@@ -184,9 +184,6 @@ def _with_graph(adata: Any, neighbors_key: str | None, copy: bool) -> tuple[Any,
     place = adata.uns.get(key, {}).get("connectivities_key", "connectivities")
     if place not in adata.obsp:
         raise ValueError(f"adata has no obsp[{place!r}]: call scanpy.pp.neighbors(adata, key_added={neighbors_key!r})")
-    found = adata.obsp[place]
-    if scipy.sparse.issparse(found):
-        graph = Graph.from_scipy(found)
-    else:  # of scanpy.pp.neighbors(adata, method="gauss", knn=False)
-        graph = Graph.from_dense(torch.from_numpy(np.array(found, dtype=np.float64)))
-    return (adata.copy() if checks.check_flag(copy, "copy") else adata), graph
+    found = adata.obsp[place]  # dense of scanpy.pp.neighbors(adata, method="gauss", knn=False)
+    found = found if scipy.sparse.issparse(found) else scipy.sparse.csr_array(np.asarray(found, dtype=np.float64))
+    return (adata.copy() if checks.check_flag(copy, "copy") else adata), Graph.from_scipy(found)

@@ -202,19 +202,11 @@ def plot_graph(
     is_there = np.ones(graph.num_nodes, dtype=bool) if graph.mask is None else _array(graph.mask, "mask")
     y, pair, words = _plane(place, columns, "place", is_there)
     axes = _new_axes()[0] if axes is None else axes
-    _draw_edges(axes, graph.to_sparse(), y)
-    plot_embedding(y, labels, parts=[np.flatnonzero(is_there)], axes=[axes], name=name, legend=legend)
-    _name_axes(axes, words, pair)
-    return axes
-
-
-def _draw_edges(axes: Axes, graph: Graph, y: Array) -> None:
-    """Draw edges between places ``(N, 2)``, each once, and arcs with a head in their direction."""
     from matplotlib.collections import LineCollection
     from matplotlib.colors import to_rgba
 
-    (row, col), weight = _array(graph.edge_index, "edges"), _array(graph.weight, "weights").astype(float)
-    is_arc = isinstance(graph, DirectedGraph)
+    sparse, is_arc = graph.to_sparse(), isinstance(graph, DirectedGraph)
+    (row, col), weight = _array(sparse.edge_index, "edges"), _array(sparse.weight, "weights").astype(float)
     drawn = (weight != 0) & ((row != col) if is_arc else (row < col))
     tail, head, weight = y[row[drawn]], y[col[drawn]], weight[drawn]
     colours = np.where(weight[:, None] < 0, to_rgba(RED), to_rgba(GREY))
@@ -222,10 +214,13 @@ def _draw_edges(axes: Axes, graph: Graph, y: Array) -> None:
     axes.add_collection(LineCollection([*np.stack([tail, head], 1)], colors=colours, linewidths=0.8, zorder=0.5))
     way = head - tail
     if is_arc and (long := way.any(1)).any():
-        place = (tail + 0.6 * way)[long]  # heads of opposite arcs lie apart
+        tip = (tail + 0.6 * way)[long]  # heads of opposite arcs lie apart
         shape: dict[str, Any] = {"headwidth": 5, "headlength": 5, "headaxislength": 5, "width": 0.003}
         way = way[long] / np.linalg.norm(way[long], axis=1, keepdims=True)
-        axes.quiver(*place.T, *way.T, color=colours[long], angles="xy", pivot="tip", scale=50, zorder=0.6, **shape)
+        axes.quiver(*tip.T, *way.T, color=colours[long], angles="xy", pivot="tip", scale=50, zorder=0.6, **shape)
+    plot_embedding(y, labels, parts=[np.flatnonzero(is_there)], axes=[axes], name=name, legend=legend)
+    _name_axes(axes, words, pair)
+    return axes
 
 
 def colours_of(labels: Any, n: int) -> tuple[Array, Array, dict[str, Any], Any]:
