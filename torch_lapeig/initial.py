@@ -104,7 +104,11 @@ def spectral_init(
 
     found = _by_components(whole, k, scale, solve, generator)
     places = _places(found.component, k, rows).to(found.embedding)
-    y = places[found.component] + _room(places)[found.component, None] * found.embedding
+    distinct, number = places.unique(dim=0, return_inverse=True)
+    room: Any = 1.0  # half the distance to the nearest other place
+    if len(distinct) > 1:
+        room = nearest_neighbors(distinct, 1).squared_distances.sqrt()[number[found.component]] / 2
+    y = places[found.component] + room * found.embedding
     noise = torch.randn(y.shape, generator=generator, dtype=y.dtype).to(y.device)
     if scale == "umap":
         y = 10 * y / checks.largest(y) + 1e-4 * noise
@@ -208,11 +212,3 @@ def _places(component: Tensor, k: int, points: Any) -> Tensor:
     # 100 neighbours, so that thousands of components do not make the graph of centroids dense.
     graph = HeatKernel()(centroids, knn_graph(centroids, min(count - 1, 100)))
     return eigenpairs(Laplacian(graph, "random_walk"), k + 1).vectors[:, 1:]
-
-
-def _room(places: Tensor) -> Tensor:
-    """Return half the distance ``(c,)`` of each place to the nearest other one; 1 if there is no other."""
-    distinct, number = places.unique(dim=0, return_inverse=True)
-    if len(distinct) == 1:
-        return places.new_ones(len(places))
-    return nearest_neighbors(distinct, 1).squared_distances.sqrt().flatten()[number] / 2

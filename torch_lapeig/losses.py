@@ -20,15 +20,8 @@ from torch_lapeig.graph.weights import Weighting
 from torch_lapeig.support import checks, precision
 from torch_lapeig.support.fitted import FittedModule
 
-__all__ = [
-    "LaplacianSmoothness",
-    "SpectralLoss",
-    "Whitening",
-    "laplacian_smoothness",
-    "orthogonality",
-    "spectral_loss",
-    "whiten",
-]
+__all__ = ["LaplacianSmoothness", "SpectralLoss", "Whitening", "laplacian_smoothness"]
+__all__ += ["orthogonality", "spectral_loss", "whiten"]
 
 Reduction = Literal["mean", "weighted_mean", "sum", "none"]
 REDUCTIONS = ("mean", "weighted_mean", "sum", "none")
@@ -70,10 +63,8 @@ def laplacian_smoothness(y: Tensor, graph: Graph, reduction: Reduction = "mean")
     if reduction == "weighted_mean":
         total = graph.pattern.sum(weight.sum())
         weight = weight / torch.where(total > 0, total + (total - total), 1)  # NaN where the sum overflows
-    loss = graph.pattern.smoothness(weight, columns)
-    if reduction == "mean":
-        loss = loss / max(1, int(graph.pattern.sum(weight.count_nonzero())))
-    return loss.to(y.dtype)
+    edges = int(graph.pattern.sum(weight.count_nonzero())) if reduction == "mean" else 1
+    return (graph.pattern.smoothness(weight, columns) / max(1, edges)).to(y.dtype)
 
 
 @precision.full_precision

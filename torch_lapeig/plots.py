@@ -149,8 +149,7 @@ def plot_spectrum(
         rows, nodes = np.unique(rows, axis=0, return_index=True)
         rows, gap = rows[is_solved := np.isfinite(rows).any(1)], gap[nodes][is_solved]
     start = 1 if first is None else checks.check_count(first, "first", 0)
-    if after is not None:
-        checks.check_count(after, "after", 0)
+    last = None if after is None else checks.check_count(after, "after", 0)
     axes = _new_axes()[0] if axes is None else axes
     for row, step in zip(rows, np.broadcast_to(gap, len(rows)), strict=True):
         present = row[np.isfinite(row)]
@@ -159,8 +158,8 @@ def plot_spectrum(
             ends = present[-1] + np.array([0, step])
             axes.plot(start + len(row) - 1 + np.arange(2), ends, ":", lw=0.6, color=line.get_color())
             axes.plot(start + len(row), ends[1], "o", ms=4, mfc="none", color=line.get_color())
-    if after is not None:
-        axes.axvline(after + 0.5, color=GREY, ls="--", lw=0.8)
+    if last is not None:
+        axes.axvline(last + 0.5, color=GREY, ls="--", lw=0.8)
     from matplotlib.ticker import MaxNLocator
 
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -203,19 +202,11 @@ def plot_graph(
     is_there = np.ones(graph.num_nodes, dtype=bool) if graph.mask is None else _array(graph.mask, "mask")
     y, pair, words = _plane(place, columns, "place", is_there)
     axes = _new_axes()[0] if axes is None else axes
-    _draw_edges(axes, graph.to_sparse(), y)
-    plot_embedding(y, labels, parts=[np.flatnonzero(is_there)], axes=[axes], name=name, legend=legend)
-    _name_axes(axes, words, pair)
-    return axes
-
-
-def _draw_edges(axes: Axes, graph: Graph, y: Array) -> None:
-    """Draw edges between places ``(N, 2)``, each once, and arcs with a head in their direction."""
     from matplotlib.collections import LineCollection
     from matplotlib.colors import to_rgba
 
-    (row, col), weight = _array(graph.edge_index, "edges"), _array(graph.weight, "weights").astype(float)
-    is_arc = isinstance(graph, DirectedGraph)
+    sparse, is_arc = graph.to_sparse(), isinstance(graph, DirectedGraph)
+    (row, col), weight = _array(sparse.edge_index, "edges"), _array(sparse.weight, "weights").astype(float)
     drawn = (weight != 0) & ((row != col) if is_arc else (row < col))
     tail, head, weight = y[row[drawn]], y[col[drawn]], weight[drawn]
     colours = np.where(weight[:, None] < 0, to_rgba(RED), to_rgba(GREY))
@@ -223,10 +214,13 @@ def _draw_edges(axes: Axes, graph: Graph, y: Array) -> None:
     axes.add_collection(LineCollection([*np.stack([tail, head], 1)], colors=colours, linewidths=0.8, zorder=0.5))
     way = head - tail
     if is_arc and (long := way.any(1)).any():
-        place = (tail + 0.6 * way)[long]  # heads of opposite arcs lie apart
+        tip = (tail + 0.6 * way)[long]  # heads of opposite arcs lie apart
         shape: dict[str, Any] = {"headwidth": 5, "headlength": 5, "headaxislength": 5, "width": 0.003}
         way = way[long] / np.linalg.norm(way[long], axis=1, keepdims=True)
-        axes.quiver(*place.T, *way.T, color=colours[long], angles="xy", pivot="tip", scale=50, zorder=0.6, **shape)
+        axes.quiver(*tip.T, *way.T, color=colours[long], angles="xy", pivot="tip", scale=50, zorder=0.6, **shape)
+    plot_embedding(y, labels, parts=[np.flatnonzero(is_there)], axes=[axes], name=name, legend=legend)
+    _name_axes(axes, words, pair)
+    return axes
 
 
 def colours_of(labels: Any, n: int) -> tuple[Array, Array, dict[str, Any], Any]:
@@ -238,8 +232,7 @@ def colours_of(labels: Any, n: int) -> tuple[Array, Array, dict[str, Any], Any]:
     order = np.random.default_rng(0).permutation(n)  # no class lies above the others
     if labels is None:
         return np.tile(to_rgba(BLUE), (n, 1)), order, {}, None
-    if isinstance(labels, Tensor):
-        labels = _array(labels, "labels")
+    labels = _array(labels, "labels") if isinstance(labels, Tensor) else labels
     found = np.asanyarray(labels) if hasattr(labels, "dtype") else np.asarray(labels, dtype=object)
     if found.shape != (n,):
         raise ValueError(f"labels must be one for each of the {n} points, got shape {found.shape}")
@@ -260,9 +253,8 @@ def colours_of(labels: Any, n: int) -> tuple[Array, Array, dict[str, Any], Any]:
         of_points[is_there] = scale.to_rgba(there)
         return of_points, order, {}, scale
     names = [f"{value:.0f}" if is_numeric else str(value) for value in kinds.tolist()]
-    shown = np.arange(len(kinds))
-    if len(kinds) > CLASSES:
-        shown = np.sort(np.argsort(-counts, kind="stable")[: CLASSES - 1])
+    most = len(kinds) if len(kinds) <= CLASSES else CLASSES - 1
+    shown = np.sort(np.argsort(-counts, kind="stable")[:most])
     colours = np.tile(to_rgba(GREY), (len(kinds), 1))
     colours[shown] = colormaps["tab10" if len(shown) <= 10 else "tab20"](np.arange(len(shown)))
     of_points[is_there] = colours[codes]
@@ -294,10 +286,7 @@ def _plane(embedding: Any, columns: Any, name: str, is_there: Array | None = Non
     numbers = pair if isinstance(pair, (tuple, list)) and len(pair) == 2 else ("", "")
     if not all(isinstance(i, (int, np.integer)) and not isinstance(i, bool) and 0 <= i < width for i in numbers):
         raise ValueError(f"columns must be two numbers from 0 to {width - 1}, columns of {name}, got {pair}")
-    plane = y[:, list(pair)]
-    if pair[0] == pair[1]:
-        plane[:, 1] = 0
-    return plane, (int(pair[0]), int(pair[1])), words
+    return y[:, list(pair)] * [1, pair[0] != pair[1]], (int(pair[0]), int(pair[1])), words
 
 
 def _array(values: Any, name: str) -> Array:

@@ -1,19 +1,13 @@
 """Embeddings: graphs or kernels of points to coordinates, and new points."""
-# ruff: noqa: I001 (one statement for each module)
 
 from torch_lapeig.methods.alignment import Alignment as Alignment, align as align
 from torch_lapeig.methods.clustering import SpectralClustering as SpectralClustering
 from torch_lapeig.methods.cuts import normalized_cut as normalized_cut, refine_cut as refine_cut
 from torch_lapeig.methods.eigenmaps import DiffusionMap as DiffusionMap, LaplacianEigenmaps as LaplacianEigenmaps
-from torch_lapeig.methods.filters import (
-    HeatResponse as HeatResponse,
-    PolynomialResponse as PolynomialResponse,
-    SpectralFilter as SpectralFilter,
-    WaveletResponse as WaveletResponse,
-    WaveResponse as WaveResponse,
-    spectral_function as spectral_function,
-    spectral_signature as spectral_signature,
-)
+from torch_lapeig.methods.filters import HeatResponse as HeatResponse, PolynomialResponse as PolynomialResponse
+from torch_lapeig.methods.filters import SpectralFilter as SpectralFilter, WaveletResponse as WaveletResponse
+from torch_lapeig.methods.filters import WaveResponse as WaveResponse, spectral_function as spectral_function
+from torch_lapeig.methods.filters import spectral_signature as spectral_signature
 from torch_lapeig.methods.invariant import Canonical as Canonical, SignInvariant as SignInvariant
 from torch_lapeig.methods.invariant import StableEncoding as StableEncoding, canonicalize as canonicalize
 from torch_lapeig.methods.kernels import MDS as MDS, Isomap as Isomap, KernelPCA as KernelPCA

@@ -175,7 +175,7 @@ class SpectralClustering(GraphEmbedding):
         super().fit(x)
         found = self._parted(random, verbose)
         self.cluster_centers_, self.cluster_axes_ = (found, None) if self.assign_labels == "kmeans" else (None, found)
-        self.labels_ = self._labels_of(self.embedding_)  # not from k-means: at equal distances `predict` must agree
+        self.labels_ = self._labels_of(self.embedding_, found)  # not from k-means: `predict` must agree at ties
         return self
 
     def _parted(self, random: np.random.RandomState, verbose: int = 0) -> Tensor:
@@ -267,11 +267,12 @@ class SpectralClustering(GraphEmbedding):
     @precision.full_precision
     def predict(self, x_new: Tensor) -> Tensor:
         """Return labels of new points ``(Q, D)``, int64 ``(Q,)``: the nearest centre or axis; −1 for rows of zeros."""
-        return self._labels_of(self.transform(x_new))
+        found = self.cluster_centers_ if self.assign_labels == "kmeans" else self.cluster_axes_
+        return self._labels_of(self.transform(x_new), found)
 
-    def _labels_of(self, rows: Tensor) -> Tensor:
-        """Return the nearest centre or axis of each row, −1 for zeros."""
-        labels = self._nearest(rows, self.cluster_centers_ if self.assign_labels == "kmeans" else self.cluster_axes_)
+    def _labels_of(self, rows: Tensor, found: Tensor) -> Tensor:
+        """Return the nearest of centres or axes of each row, −1 for zeros."""
+        labels = self._nearest(rows, found)
         return labels if self.label_isolated else labels.masked_fill(rows[:, 0] == 0, -1)
 
     def _nearest(self, rows: Tensor, found: Tensor) -> Tensor:

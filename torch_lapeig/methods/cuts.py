@@ -85,9 +85,9 @@ def _assignment(labels: Tensor, graph: Graph) -> Tensor:
 def refine_cut(labels: Tensor, graph: Graph, *, rounds: int = 50) -> Tensor:
     """Return labels of a smaller normalised cut, by moves of single nodes to other clusters; never of a larger one.
 
-    A round computes the gains of all moves at once, in O(E·K), and makes the best ones together; if that does not
-    make the cut smaller, the next round makes the better half of them, and so on. It ends when no move of one node
-    gains anything. No cluster loses its last node that has an edge. Each graph of a batch is refined on its own.
+    A round computes the gains of all moves at once, in O(E·K), and makes the best ones together, or the better half of
+    them in the next round, and so on, until no move of one node gains anything. No cluster loses its last node that has
+    an edge. Each graph of a batch is refined on its own.
 
     Args:
         labels: integers ``(N,)`` or ``(B, N)``, 0, 1, … and −1 for nodes of no cluster, which stay so; or bool.

@@ -1,14 +1,9 @@
 """Functions φ(A) = V φ(Λ) Vᴴ of a Laplacian by its smallest eigenpairs: filters of signals, signatures of nodes.
 
-They depend neither on the signs of the vectors (or phases: those of a `MagneticLaplacian` are complex) nor on the basis
-of an eigenspace. The derivative (Daleckii and Krein) has (φ(λ_i) − φ(λ_j)) / (λ_i − λ_j) between distinct
-eigenvalues, which the rule of eigenvectors yields, and φ′(λ) between equal ones, which it cannot yield. There Λ is a
-matrix, diag(λ) + E: E is zero, but has derivatives (see `Eigenpairs.projected`), and
-
-    φ(Λ) = diag φ(λ) + ½ (φ′(λ_i) + φ′(λ_j)) ∘ E + ¼ (φ″(λ_i) + φ″(λ_j)) ∘ E² + …,
-
-exact to second order at equal eigenvalues. As the weights are means over i and j, φ(Λ) z needs no k × k matrix for each
-response.
+They depend neither on signs or phases of the vectors nor on the basis of an eigenspace. The derivative (Daleckii and
+Krein) has (φ(λ_i) − φ(λ_j)) / (λ_i − λ_j) between distinct eigenvalues, which the rule of eigenvectors yields, and
+φ′(λ) between equal ones: there Λ is a matrix, diag(λ) + E, where E is zero but has derivatives, and
+φ(Λ) = diag φ(λ) + ½ (φ′(λ_i) + φ′(λ_j)) ∘ E + ¼ (φ″(λ_i) + φ″(λ_j)) ∘ E² + … is exact to second order.
 """
 
 from __future__ import annotations
@@ -80,10 +75,8 @@ def spectral_function(pairs: Eigenpairs, phi: Response) -> Tensor:
 
     >>> from torch_lapeig import Graph, Laplacian, eigenpairs
     >>> path = Graph.from_edge_index(torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
-    >>> spectral_function(eigenpairs(Laplacian(path), 3), torch.exp).diagonal(
-    ...     dim1=1, dim2=2
-    ... )
-    tensor([[1.0000, 2.7183, 7.3891]])
+    >>> spectral_function(eigenpairs(Laplacian(path), 3), torch.exp)[0].diagonal()
+    tensor([1.0000, 2.7183, 7.3891])
     """
     found = expansion(pairs, phi)
     k = found.values.shape[-2]
@@ -141,10 +134,10 @@ class SpectralFilter(nn.Module):
     >>> from torch_lapeig import KNN, Laplacian, eigenpairs
     >>> points = torch.rand(100, 3, generator=torch.Generator().manual_seed(0))
     >>> pairs = eigenpairs(Laplacian(KNN(8)(points)), 20)
-    >>> SpectralFilter(HeatResponse([0.5, 2.0, 8.0], learnable=True))(pairs, points).shape
-    torch.Size([100, 3])
-    >>> SpectralFilter(WaveletResponse(3), bank=True)(pairs, points).shape
-    torch.Size([100, 15])
+    >>> SpectralFilter(HeatResponse([0.5, 2.0], learnable=True), bank=True)(
+    ...     pairs, points
+    ... ).shape
+    torch.Size([100, 6])
     """
 
     def __init__(self, phi: Response, *, bank: bool = False) -> None:
@@ -188,10 +181,8 @@ class SpectralFilter(nn.Module):
 class HeatResponse(nn.Module):
     """Heat kernel exp(−t λ), one response for each time.
 
-    Args:
-        times: t, positive. learnable: make their logarithms parameters.
-
-    Raises: TypeError, ValueError: ``times`` is not a list of positive numbers.
+    ``times`` are a list of t, positive; ``learnable`` makes their logarithms parameters. Raises: TypeError, ValueError:
+    others.
 
     >>> HeatResponse([1.0, 2.0])(torch.tensor([[1.0]]))
     tensor([[0.3679, 0.1353]])
@@ -242,10 +233,7 @@ class WaveResponse:
 
     The paper takes 100 energies from ln λ_1 + 2σ to ln λ_k − 2σ, and for σ seven times their distance.
 
-    Args:
-        energies: e. sigma: σ, positive.
-
-    Raises: TypeError, ValueError: ``energies`` is not a list of numbers; an argument of another type or out of range.
+    ``energies`` are a list of e, ``sigma`` is σ, positive. Raises: TypeError, ValueError: others.
 
     >>> WaveResponse([0.0], 1.0)(torch.tensor([[0.0], [1.0]])).tolist()
     [[0.0], [1.0]]

@@ -109,7 +109,6 @@ class StableEncoding(nn.Module):
         checks.check_mask(valid, v)
 
         def part(begin: int, end: int) -> Tensor:
-            """Return the contribution of some columns of the matrices."""
             encoded = _encoded(self.rho, "rho", _entries(found, v, v[..., begin:end, :]), context)
             return torch.where(valid[..., begin:end, None, None], encoded, 0).sum(-3)
 
@@ -166,8 +165,8 @@ def canonicalize(pairs: Eigenpairs, *, tolerance: float | None = None) -> Canoni
     In each eigenspace with projector P the nodes are grouped by ‖P e_i‖, largest first. The first vector is the
     direction of P x for the indicator x of the first group, the next one that of the second group, orthogonal to the
     first, and so on; groups that add nothing are left out. Vectors that an automorphism turns, such as those of a ring,
-    have no such basis: their columns are an arbitrary one, and not ``unique``. Columns of an eigenspace that k cuts are
-    not ``unique``, either. Gradients are those of P x for fixed groups. Complex pairs get canonical phases in this way.
+    have no such basis, and are not ``unique``; nor are those of an eigenspace that k cuts. Gradients are those of P x
+    for fixed groups. Complex pairs get canonical phases in this way.
 
     Args:
         pairs: of `eigenpairs`, orthonormal. Eigenvalues closer than ten residuals or 50 eps of the largest are equal.
