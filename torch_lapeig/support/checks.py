@@ -78,8 +78,7 @@ class GraphWarning(UserWarning):
     >>> from torch_lapeig import KNN, LaplacianEigenmaps
     >>> with warnings.catch_warnings(record=True) as said:
     ...     warnings.simplefilter("always")
-    ...     # two pairs
-    ...     _ = LaplacianEigenmaps(1, KNN(1))(torch.tensor([[0.0], [1.0], [8.0], [9.0]]))
+    ...     y = LaplacianEigenmaps(1, KNN(1))(torch.tensor([[0.0], [1.0], [8.0], [9.0]]))
     >>> said[0].category.__name__
     'GraphWarning'
     """
@@ -88,12 +87,12 @@ class GraphWarning(UserWarning):
 class ConvergenceWarning(UserWarning):
     """Warning of an iterative solve that stopped before it reached its tolerance.
 
-    >>> from torch_lapeig import eigenpairs
-    >>> from torch_lapeig.eigen import ChebyshevSubspace
-    >>> matrix = torch.arange(500.0).diag()
+    >>> from torch_lapeig.eigen import ChebyshevSubspace, eigenpairs
     >>> with warnings.catch_warnings(record=True) as said:
     ...     warnings.simplefilter("always")
-    ...     pairs = eigenpairs(matrix, 4, ChebyshevSubspace(max_products=20))
+    ...     pairs = eigenpairs(
+    ...         torch.arange(500.0).diag(), 4, ChebyshevSubspace(max_products=20)
+    ...     )
     >>> said[0].category.__name__, bool(pairs.converged)
     ('ConvergenceWarning', False)
     """
@@ -102,15 +101,11 @@ class ConvergenceWarning(UserWarning):
 class ResolutionWarning(ConvergenceWarning):
     """Warning of eigenvalues that differ by no more than the round-off of their matrix.
 
-    >>> import torch
-    >>> from torch_lapeig import eigenpairs
-    >>> from torch_lapeig.eigen import FunctionOperator
-    >>> values = torch.arange(9, dtype=torch.float64)
-    >>> values[-1] = 1e20
-    >>> matrix = FunctionOperator(lambda y: values[:, None] * y, 9)
+    >>> from torch_lapeig.eigen import FunctionOperator, eigenpairs
+    >>> values = torch.tensor([0, 1, 2, 3, 4, 5, 6, 7, 1e20], dtype=torch.float64)
     >>> with warnings.catch_warnings(record=True) as said:
     ...     warnings.simplefilter("always")
-    ...     pairs = eigenpairs(matrix, 3)
+    ...     pairs = eigenpairs(FunctionOperator(lambda y: values[:, None] * y, 9), 3)
     >>> said[0].category.__name__, bool(pairs.resolved)
     ('ResolutionWarning', False)
     """
@@ -125,7 +120,6 @@ class DegeneracyWarning(UserWarning):
     >>> pairs = eigenpairs(Laplacian(Graph.from_dense(affinity)), 3)
     >>> with warnings.catch_warnings(record=True) as said:
     ...     warnings.simplefilter("always")
-    ...     # one vector of an eigenplane
     ...     (torch.arange(4.0).square().double() @ pairs.vectors[:, 1]).backward()
     >>> said[0].category.__name__
     'DegeneracyWarning'
@@ -135,14 +129,11 @@ class DegeneracyWarning(UserWarning):
 class ConvergenceError(RuntimeError):
     """Error of an eigensolve that did not reach its tolerance under ``on_failure="raise"``.
 
-    >>> from torch_lapeig import eigenpairs
-    >>> from torch_lapeig.eigen import ChebyshevSubspace
-    >>> matrix = torch.arange(500.0).diag()
-    >>> try:
-    ...     eigenpairs(matrix, 4, ChebyshevSubspace(max_products=20), on_failure="raise")
-    ... except ConvergenceError:
-    ...     print("try another solver")
-    try another solver
+    >>> from torch_lapeig.eigen import ChebyshevSubspace, eigenpairs
+    >>> matrix, solver = torch.arange(500.0).diag(), ChebyshevSubspace(max_products=20)
+    >>> eigenpairs(matrix, 4, solver, on_failure="raise")
+    Traceback (most recent call last):
+    torch_lapeig.support.checks.ConvergenceError: ...
     """
 
 
@@ -300,7 +291,6 @@ def check_tensor(value: Any, name: str) -> None:
 
 
 def _is_of_vmap(value: Tensor) -> bool:
-    """Return whether a tensor is one of `torch.vmap`, itself or inside what other transforms wrap around it."""
     return functorch.is_functorch_wrapped_tensor(value) and (
         functorch.is_batchedtensor(value) or _is_of_vmap(functorch.get_unwrapped(value))
     )
