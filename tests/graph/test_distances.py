@@ -10,11 +10,12 @@ from scipy.spatial.distance import cdist
 from sklearn.neighbors import NearestNeighbors, kneighbors_graph, radius_neighbors_graph
 
 import torch_lapeig as tl
-from problems import check_derivatives, distances, grams, points, saved_and_loaded
+from problems import check_derivatives, distances, every, grams, points, saved_and_loaded
 from torch_lapeig.graph.search import exact
 
 GIVEN = tl.Precomputed("distance")
 N, NEW = 40, 6
+METRICS = pytest.mark.parametrize("metric", ["hamming", "correlation", "rmsd"])
 
 
 def rmsd(x, y):
@@ -35,9 +36,6 @@ def matrix_of(metric):
     found = rmsd(x, x) if metric == "rmsd" else cdist(x, x, metric)
     np.fill_diagonal(found, 0)
     return torch.from_numpy((found + found.T) / 2)
-
-
-METRICS = pytest.mark.parametrize("metric", ["hamming", "correlation", "rmsd"])
 
 
 @METRICS
@@ -104,8 +102,7 @@ def euclidean(x, y):
     return exact.differentiable_squared_distances(x, y).clamp_min(1e-300).sqrt()
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-@pytest.mark.parametrize("name", METHODS)
+@every(name=[*METHODS], dtype=[torch.float64, torch.float32])
 def test_euclidean_distances_give_what_the_points_give(name, dtype):
     both, close = BOTH.to(dtype), {"rtol": 1e-3, "atol": 1e-4} if dtype == torch.float32 else {}
     d = exact.squared_distances(both, both).sqrt()
@@ -176,9 +173,8 @@ class Coordinates(tl.graph.Weighting):
     """Weighting that is no function of lengths."""
 
     def forward(self, x, graph):
-        return graph.with_weight(
-            graph.weight * (1 + (graph.pattern.at_row(x[:, 0]) - graph.pattern.at_col(x[:, 0])) ** 2)
-        )
+        apart = graph.pattern.at_row(x[:, 0]) - graph.pattern.at_col(x[:, 0])
+        return graph.with_weight(graph.weight * (1 + apart**2))
 
     def extend(self, edges, state):
         return -edges.squared_lengths
@@ -267,8 +263,7 @@ def test_advice_for_stored_distances():
             take(symmetric)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("n", [30, 300, 1000])
+@every(n=[30, 300, 1000], dtype=[torch.float32, torch.float64])
 def test_a_function_may_round_its_two_directions_otherwise(n, dtype):
     """`torch.cdist` chooses its formula by size, and has the root of a difference of squares."""
     x = torch.randn(n, 20, dtype=dtype, generator=torch.Generator().manual_seed(n))
