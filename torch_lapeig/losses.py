@@ -43,7 +43,7 @@ def laplacian_smoothness(y: Tensor, graph: Graph, reduction: Reduction = "mean")
 
     In mini-batches, use a part of a graph of all points, ``graph.subgraph(nodes)``, with the batches of
     `torch_lapeig.samplers`, which contain neighbours. A graph built from a random batch joins points that are not
-    neighbours, and trains a classifier to blur its classes (docs/losses.md).
+    neighbours, and trains a classifier to blur its classes.
 
     Args:
         y: ``(N, k)`` or ``(B, N, k)``, of any float dtype; half precision is computed in float32. Gradients flow to it

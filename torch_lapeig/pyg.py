@@ -28,7 +28,7 @@ class AddLaplacianPE:
 
     The vectors are those of ``torch_geometric.transforms.AddLaplacianEigenvectorPE`` up to sign, and up to rotation
     where eigenvalues are equal, for undirected graphs without isolated nodes. Isolated nodes have zeros here, and a
-    column of their own there. If a graph is too small for k columns, the last are zero. The graphs of a list or of a
+    separate column there. If a graph is too small for k columns, the last are zero. The graphs of a list or of a
     ``torch_geometric.data.Batch`` are solved together, for speed. PyTorch Geometric need not be installed.
 
     Args:

@@ -2,7 +2,7 @@
 
 A graph built from a random batch joins points that are not neighbours in the whole set, and smoothness along its edges
 lowers the accuracy of a classifier. These samplers draw batches from a fixed graph instead. Each is the
-``batch_sampler`` of a `torch.utils.data.DataLoader`; docs/losses.md explains when to use which.
+``batch_sampler`` of a `torch.utils.data.DataLoader`: usually take `NeighborhoodSampler`.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ class Choice(NamedTuple):
 
 
 def choose(operator: Operator, k: int) -> Choice:
-    """Choose the solvers for the ``k`` smallest pairs of any operator; docs/theory.md has the reasons."""
+    """Choose the solvers for the ``k`` smallest pairs of any operator, with the reason."""
     n, batch, block = operator.num_nodes, operator.batch_size, FILTERS.block_size(k)
     if operator.nodes.is_sharded:
         return Choice((MULTIGRID, ChebyshevSubspace()), "rows on several ranks: as few sums as possible")
@@ -100,7 +100,7 @@ def choose_for_graph(operator: SymmetricOperator, k: int) -> Choice:
     graph = operator.pattern
     assert isinstance(graph, SparsePattern)
     if not operator.of_affinities and operator.null is not None:
-        return Choice((FACTORS, iterative, last), "a null vector beside entries of both signs: a square or a stiffness")
+        return Choice((FACTORS, iterative, last), "a null vector and entries of both signs: a square or a stiffness")
     if operator.compiled is None:
         return _choose_without_loops(graph, iterative, last)
     # Of small graphs, only curves and plain surfaces have factors that take less time than filters.

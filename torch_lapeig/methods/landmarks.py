@@ -32,7 +32,7 @@ class OnLandmarks:
     With W = Z Λ⁻¹ Zᵀ the generalised eigenvectors of N points are Y = Z Y_m (1 − λ)^-½, where Y_m are those of the
     landmark graph Zᵀ Z, with Y_mᵀ Λ Y_m = I, and λ the eigenvalues of both. For new points this is Nyström's formula.
 
-    W has degrees of 1 whatever the density, so that W / (q_i q_j)^α with q = W 1 would change nothing. Therefore
+    W has degrees of 1 for any density, so that W / (q_i q_j)^α with q = W 1 would change nothing. Therefore
     `DensityCorrected` acts on how much points count: c_i = q_i^-α, where q is the sum of the kernel at landmarks. Then
     C Z Λ⁻¹ Zᵀ C with Λ = diag(Zᵀ C 1) has the degrees c, and the formulas hold with the landmark graph Zᵀ C Z. The walk
     is reversible with respect to c times the density of the points, which is even for α = 1.

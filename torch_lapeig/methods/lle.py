@@ -28,7 +28,7 @@ class LLE(EmbeddingModule):
     Each point is reconstructed from its neighbours by weights of sum 1. They solve C w = 1 with the local Gram matrix
     C_jl = (x_j − x)·(x_l − x), to whose diagonal reg · tr C is added. The columns are the eigenvectors of
     (I − W)ᵀ(I − W) of the smallest eigenvalues after the constant one, with Yᵀ Y = I. A new point has the row
-    y(x) = Σ_i w(x, i) y_i with weights of its own. A new point that equals a training point gets its row (the first of
+    y(x) = Σ_i w(x, i) y_i with its own weights. A new point that equals a training point gets its row (the first of
     several copies), so that its gradient is zero. The embedding is computed in float64, because the eigenvalues are
     tiny (often 10⁻¹⁰ of the largest).
 
@@ -147,7 +147,7 @@ def _warn_of_zeros(values: Tensor, operator: SymmetricOperator, indices: Tensor)
     zeros = max(groups - 1, int((values <= 10.0 * torch.finfo(values.dtype).eps * norm).sum()))
     if zeros:
         checks.warn(
-            f"{zeros} eigenvalues beside that of the constant column are zero to round-off: their columns are an "
+            f"{zeros} eigenvalues after that of the constant column are zero to round-off: their columns are an "
             "arbitrary basis of functions that the weights reproduce exactly, such as indicators of groups with all "
             f"their neighbours within the group (here {groups} groups: far parts, copies of points); "
             "use more neighbours or a larger reg, remove copies, or embed each group on its own",

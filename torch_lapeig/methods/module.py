@@ -130,7 +130,7 @@ class PointsModule(FittedModule):
             given = f"(N, {'N' if self.pairs_given else 'D'})"
             raise ValueError(
                 f"fit takes one set of points {given}, got a batch of shape {tuple(getattr(x, 'shape', shape))}: a "
-                "module keeps the fit of one set; fit the sets one by one, each in a module of its own, "
+                "module keeps the fit of one set; fit the sets one by one, each in a separate module, "
                 "or call out_of_sample, which takes batches"
             )
         return points, mask
@@ -311,7 +311,7 @@ class EmbeddingModule(PointsModule):
         Gradients flow to points and new points, and to the learnable parameters.
 
         Args:
-            x: as for ``forward``, one set or a batch, of which each item is embedded on its own.
+            x: as for ``forward``, one set or a batch; each item of a batch is embedded on its own.
             x_new: ``(Q, D)`` or ``(B, Q, D)``; for a module of pairs, the pairs of new points and points, ``(Q, N)`` or
                 ``(B, Q, N)``.
             mask: mask of ``x``. There is no mask of new points: rows that pad them must be finite, and are embedded.

@@ -2,7 +2,7 @@
 
 One formula serves Laplacian eigenmaps, classical scaling, Isomap, LLE and kernel PCA (Bengio et al., NIPS 2003,
 "Out-of-sample extensions for LLE, Isomap, MDS, eigenmaps, and spectral clustering"), y_k(x) = (1/λ_k) Σ_i K̃(x, i) v_ik.
-They differ in the kernel K̃ (docs/theory.md). Here it is W(x, i) / D(x), with the eigenvalue 1 − λ, see `nystrom`.
+They differ in the kernel K̃. Here it is W(x, i) / D(x), with the eigenvalue 1 − λ, see `nystrom`.
 """
 
 from __future__ import annotations

@@ -187,7 +187,7 @@ def refuse_others(estimator: Any, **known: tuple[Any, ...]) -> None:
         if not any(value is other or (isinstance(value, type(other)) and value == other) for other in values):
             raise ValueError(
                 f"{name} must be {' or '.join(map(repr, values))} in {type(estimator).__name__} here, got "
-                f"{checks.describe(value)}; docs/sklearn.md lists the differences from scikit-learn"
+                f"{checks.describe(value)}; use scikit-learn's own estimator for other values"
             )
 
 
