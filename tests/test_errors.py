@@ -670,7 +670,7 @@ LaplacianEigenmaps(2, nonsense=1) → unexpected keyword argument 'nonsense'
 DiffusionMap(weights=3) → weights must be a Weighting
 # Ways out of kinds that are no tensors
 LaplacianEigenmaps(1)([X, X[:5]]) → got list; pad sets of unequal size: pad_batch
-spreading(labels=["a", None] * 30) → got list; number the words, with −1 for none
+spreading(labels=["a", None] * 30) → got list; encode the words as integers, with −1 for none
 Laplacian(networkx.DiGraph([(0, 1)])) → use DirectedGraph.from_scipy.networkx
 LaplacianEigenmaps(1)(networkx.cycle_graph(8)) → use Graph.from_scipy.*, with Precomputed
 LaplacianEigenmaps(1)(csr_array(np.eye(3))) → toarray.+ of rows of points, or Graph.from_scipy.x., with Precomputed

@@ -70,7 +70,7 @@ def test_estimator_checks(estimator):
 @pytest.mark.filterwarnings(
     "ignore:the neighbourhood graph has . connected components:torch_lapeig.GraphWarning",
     "ignore:The number of connected components of the neighbors graph is:torch_lapeig.GraphWarning",
-    "ignore:. eigenvalues beside that of the constant:torch_lapeig.GraphWarning",
+    "ignore:. eigenvalues after that of the constant:torch_lapeig.GraphWarning",
 )
 @pytest.mark.parametrize("estimator", [SpectralEmbedding(), Isomap(), LocallyLinearEmbedding()], ids=repr)
 def test_estimator_checks_of_graphs(estimator):

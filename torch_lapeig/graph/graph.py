@@ -452,7 +452,7 @@ class Graph:
         """Return the graph of some nodes and the edges among them, with gradients to the weights of these edges.
 
         In a training it is the graph of a mini-batch, whose rows are these nodes in this order: see
-        `torch_lapeig.samplers`. The cost is proportional to the edges at these nodes, whatever the size of the graph.
+        `torch_lapeig.samplers`. The cost is proportional to the edges at these nodes, for any size of the graph.
 
         Args:
             nodes: int64 ``(M,)``, distinct, in any order, which the result keeps. Node i of graph b in a batch has the
@@ -482,7 +482,7 @@ class Graph:
     def connected_components(self) -> Tensor:
         """Return labels int64, of the shape of the graph: 0, 1, … in each graph by first node; −1 for padding.
 
-        Edges of weight zero do not connect; an isolated node is a component of its own. SciPy computes the labels on
+        Edges of weight zero do not connect; an isolated node is a separate component. SciPy computes the labels on
         the CPU, label propagation on other devices.
 
         >>> Graph.from_edge_index(

@@ -89,7 +89,7 @@ def knn_graph(
         k: neighbours of each point, k ≥ 1. A point is never its own neighbour. In a set of k points or fewer, single or
             in a batch, all pairs are joined, so that sizes may differ freely.
         symmetrize: ``"mean"`` averages the two directions, so that an edge that only one of its ends has chosen has
-            weight ½, as in scikit-learn; at least as good as the union in the study of docs/theory.md.
+            weight ½, as in scikit-learn; measured to be at least as good as the union.
             ``"union"`` gives such edges the weight 1 (Belkin & Niyogi 2003, section 2), ``"mutual"`` leaves them out.
         mask: bool ``(B, N)`` or ``(N,)``, False for padding.
         metric, backend, recall: of the search; see `nearest_neighbors`.
@@ -405,7 +405,7 @@ class KNN:
         """Return the edges of new points ``(Q, D)`` to the graph's points ``(N, D)``, with the state of `with_state`.
 
         Query q reaches point i if i is among the k nearest of q; i reaches q if q is no farther than i's own k-th
-        neighbour. ``symmetrize`` combines these two directions. The exact search finds them, whatever the backend.
+        neighbour. ``symmetrize`` combines these two directions. The exact search finds them, for every backend.
         """
         if self.metric not in COORDINATES:
             return _extended_by_rows(self, queries, x, state)

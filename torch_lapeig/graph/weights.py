@@ -207,7 +207,7 @@ class SimpleWeights(Weighting):
 
 
 class KernelWeights(Weighting):
-    """Weights W_ij = f(‖x_i − x_j‖²) by a function f of yours.
+    """Weights W_ij = f(‖x_i − x_j‖²) by your own function f.
 
     Args:
         kernel: f, elementwise from squared distances of any shape to finite, non-negative weights of the same shape. It

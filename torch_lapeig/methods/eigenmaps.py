@@ -62,7 +62,7 @@ class LaplacianEigenmaps(GraphEmbedding):
             graph neural networks*, 2020). Otherwise signs are deterministic: the largest entry is positive.
         components: treatment of a disconnected graph. ``"joint"`` solves the plain problem: its c zero eigenvalues
             have c − 1 columns that only distinguish the components, with a `GraphWarning`. ``"separate"`` embeds each
-            component on its own, as in the paper; a component of m nodes has at most m − 1 columns, and zeros beyond.
+            component on its own, as in the paper; a component of m nodes has at most m − 1 columns, then zeros.
             ``"error"`` raises.
         solve: options of the eigensolve, a `Solve`, or just a solver.
 
@@ -334,8 +334,8 @@ def _warn_of_lengths(y: Tensor, values: Tensor, residuals: Tensor, nodes: Patter
         size, length = (nodes.sum(part.square().sum((-2, -1))).sqrt() for part in (cotangent, columns))
         if (equal & (told > math.sqrt(eps) * (size * length)[..., None, None])).any():
             checks.warn(
-                'columns of equal eigenvalues have no gradient with scale="unit": their lengths depend on the choice '
-                'of basis, and the gradient holds for one basis only; use scale="degree"',
+                'scale="unit" has no well-defined gradient at equal eigenvalues: column lengths depend on the basis, '
+                'and this gradient is valid for the current basis only; use scale="degree"',
                 checks.DegeneracyWarning,
             )
 
@@ -388,12 +388,12 @@ class DiffusionMap(LaplacianEigenmaps):
             ``max_components`` after which the gap of the eigenvalues is widest, for each graph of a batch, all from one
             solve. Rows then have ``max_components`` columns, and those after the gap are zero; ``n_components_`` is the
             number of a fit, and ``gap_`` the gap.
-        neighbors: rule of the graph. With ``Precomputed("affinity")`` the affinities given are K; those of new points
-            ``(Q, N)``, too. With `Landmarks`, whose degrees are 1, points count q^-α in the graph (docs/landmarks.md):
-            α = 1 removes the density as elsewhere, and 0 is the landmark graph as it is, whose walk has α = ½.
+        neighbors: rule of the graph. With ``Precomputed("affinity")`` the given affinities are K; new points have
+            affinities ``(Q, N)``. With `Landmarks`, whose degrees are 1, points count q^-α times in the graph: α = 1
+            removes the density as elsewhere, and α = 0 is the plain landmark graph, whose walk has α = ½.
         weights: K, a weighting that is not corrected yet; default ``HeatKernel("median")``. ``HeatKernel("steepest")``
             has the bandwidth criterion of Coifman et al. 2008. None with ``Precomputed``.
-        alpha: α in [0, 1]: 1 approaches the Laplace–Beltrami operator whatever the density, ½ the Fokker–Planck
+        alpha: α in [0, 1]: 1 approaches the Laplace–Beltrami operator for any density, ½ the Fokker–Planck
             operator of diffusion in its potential, 0 the normalised graph Laplacian.
         time: diffusion time τ ≥ 0; 0 leaves the eigenvectors as they are. ``math.inf`` for all times together:
             columns times Σ_τ μ^τ = μ / (1 − μ), τ = 1, 2, …, up to signs, as in Palantir (Setty et al. 2019).

@@ -128,7 +128,7 @@ class PointsModule(FittedModule):
             given = f"(N, {'N' if self.pairs_given else 'D'})"
             raise ValueError(
                 f"fit takes one set of points {given}, got a batch of shape {tuple(getattr(x, 'shape', shape))}: a "
-                "module keeps the fit of one set; fit the sets one by one, each in a module of its own, "
+                "module keeps the fit of one set; fit the sets one by one, each in a separate module, "
                 "or call out_of_sample, which takes batches"
             )
         return points, mask

@@ -192,7 +192,7 @@ def way_out(value: Any, name: str, wanted: Literal["tensor", "graph", "operator"
     items = value.tolist() if getattr(getattr(value, "dtype", None), "kind", None) in ("O", "U", "S") else value
     items = items if type(items) in (list, tuple) else [*value.unbind()] if getattr(value, "is_nested", 0) else ()
     if wanted == "tensor" and any(isinstance(item, str) for item in items):
-        return "; number the words, with −1 for none, as the classes of torch_lapeig.sklearn do"
+        return "; encode the words as integers, with −1 for none, as the classes of torch_lapeig.sklearn do"
     if items and all(isinstance(item, (Tensor, np.ndarray)) for item in items):
         parts, shapes = f"[torch.as_tensor(part) for part in {name}]", {tuple(item.shape) for item in items}
         if len(shapes) == 1:
