@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import cmath
 import functools
 import inspect
 import itertools
@@ -366,8 +367,13 @@ def half_to_float32(value: Any) -> Any:
 
 def check_finite(value: Tensor, name: str, advice: str = "drop or impute them") -> None:
     """Raise ValueError if ``value`` has a NaN or an infinity; on an accelerator at the next synchronisation."""
-    if known_size(value) is None:
-        check_at_next_sync(~value.detach().sum().isfinite(), functools.partial(_refuse_infinite, value, name, advice))
+    if known_size(value) is not None:
+        return
+    total = value.detach().sum()
+    if total.device.type != "cpu":
+        check_at_next_sync(~total.isfinite(), functools.partial(_refuse_infinite, value, name, advice))
+    elif not cmath.isfinite(total.item()):
+        _refuse_infinite(value, name, advice)
 
 
 def _refuse_infinite(value: Tensor, name: str, advice: str = "drop or impute them") -> None:
