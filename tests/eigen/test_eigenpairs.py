@@ -143,9 +143,10 @@ def test_float32_where_the_default_is_float64(solver):
 def test_components_of_similar_sizes_are_solved_together(is_improved):
     """Each component has the pairs of its own graph, however many others share the batch, and their gradients."""
     sizes = [2, 3, 3, 2, 4, 30, 17, 1, 31, 5, 16, 3]
-    sets = [problems.points(n, 2, seed=i) + 10 * i for i, n in enumerate(sizes)]
+    sets = [problems.points(n, 2, seed=i) + 1000 * i for i, n in enumerate(sizes)]
     x = torch.cat(sets)[torch.randperm(sum(sizes), generator=torch.Generator().manual_seed(0))].requires_grad_()
-    graph = tl.radius_graph(x.detach(), 1.2)
+    # Neighbours in other sets are edges of weight 0.
+    graph = tl.radius_graph(x.detach(), 1.2) if is_improved else knn_graph(x.detach(), 5)
     graph = tl.ImprovedWeights(1.44)(x, graph) if is_improved else HeatKernel(0.5)(x, graph)
     normalization = "unnormalized" if is_improved else "symmetric"
     found = component_eigenpairs(graph, 4, normalization)

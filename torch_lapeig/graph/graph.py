@@ -535,11 +535,14 @@ def batches_of_components(graph: G, k: int) -> list[tuple[Tensor, G]]:
             sizes = torch.tensor([*map(len, parts)], device=nodes.device)
             mask = torch.arange(int(sizes.max()), device=nodes.device) < sizes[:, None]
             place = mask.flatten().nonzero().flatten()
-            ends = place[pattern.row], place[pattern.col]  # which ascend, as nodes do
-            r = part.similarity
-            similarity = None if r is None else r.new_ones(mask.numel()).index_copy(0, place, r).reshape(mask.shape)
-            pattern = SparsePattern.trusted(*ends, tuple(mask.shape), pattern.loops)
-            part = part._with(pattern=pattern, mask=mask, similarity=similarity)
+            row, col = place[pattern.row], place[pattern.col]  # which ascend, as nodes do
+            inside = row // mask.shape[1] == col // mask.shape[1]  # edges of weight 0 may join components
+            pattern = SparsePattern.trusted(row[inside], col[inside], tuple(mask.shape), pattern.loops)
+            own = {"weight": part.weight, "wide": part.wide, "exponent": part.exponent}
+            changes: Any = {name: x if x is None else x[inside] for name, x in own.items()}
+            if (r := part.similarity) is not None:
+                changes["similarity"] = r.new_ones(mask.numel()).index_copy(0, place, r).reshape(mask.shape)
+            part = part._with(pattern=pattern, mask=mask, **changes)
         found.append((nodes, part))
     return found
 
