@@ -30,6 +30,7 @@ def test_common_rows_signs_and_order():
     mixed = (Y * SIGNS)[:, ORDER]
     torch.testing.assert_close(align(mixed, Y, how="order").embedding, Y, rtol=0, atol=0)
     torch.testing.assert_close(align(mixed, Y[:, :2], how="order").embedding, Y[:, :2], rtol=0, atol=0)
+    assert align(Y, torch.zeros_like(Y), how="signs").distance.isinf()
 
 
 @pytest.mark.parametrize("pair", [(points(6, 4), REFERENCE[:6]), [torch.eye(6, 4).double()] * 2], ids=["any", "equal"])

@@ -21,7 +21,7 @@ class Alignment(NamedTuple):
     Attributes:
         embedding: Y T, ``(..., N, m)`` for a reference of m columns.
         transform: T ``(..., k, m)``, with orthonormal columns.
-        distance: ‖(Y T)_rows − reference‖ over ‖reference‖, in Frobenius's norm, ``(...)``: 0 for equal ones.
+        distance: ‖(Y T)_rows − reference‖ over ‖reference‖, in Frobenius's norm, ``(...)``; +∞ for a reference of zeros.
 
     >>> y = torch.tensor([[1.0, 0.0], [0.0, 2.0]])
     >>> align(y, -y, how="signs").distance
@@ -92,7 +92,8 @@ def align(
     left, size = (
         torch.linalg.vector_norm(x, dim=(-2, -1)) for x in (precision.matmul(common, turn) - reference, reference)
     )
-    return Alignment(precision.matmul(points, turn), turn, left / size.clamp_min(torch.finfo(size.dtype).tiny))
+    distance = torch.where(size > 0, left / torch.where(size > 0, size, 1), torch.inf)
+    return Alignment(precision.matmul(points, turn), turn, distance)
 
 
 def _rotation(inner: Tensor) -> Tensor:
