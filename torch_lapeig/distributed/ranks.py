@@ -47,7 +47,6 @@ Exchange = Callable[[Tensor], Tensor]
 class DistributedError(RuntimeError):
     """Error of ranks that do not agree, or of another rank that failed, died or did not come in time.
 
-    >>> # in an except clause: save the results, and end
     >>> issubclass(DistributedError, RuntimeError)
     True
     """
