@@ -103,9 +103,8 @@ class Spectral(affinities.OnGraph):
 class SpectralEmbedding(Embedding, Spectral):
     """Laplacian eigenmaps as a replacement of `sklearn.manifold.SpectralEmbedding`, with ``transform`` for new samples.
 
-    Parameters, graphs and scale are scikit-learn's. The columns are equal to scikit-learn's up to their signs, and up
-    to the basis of the eigenspace where eigenvalues are equal. docs/sklearn.md lists the differences, and better
-    settings.
+    Parameters, graphs and scale are scikit-learn's, and so are the columns up to signs and the basis of an eigenspace.
+    docs/sklearn.md lists the differences, and better settings.
 
     Args:
         n_components: dimension of the embedding, smaller than the number of samples.
@@ -203,8 +202,7 @@ def spectral_embedding(
 class SpectralClustering(ClusterMixin, Spectral):  # type: ignore[misc]
     """Spectral clustering as a replacement of `sklearn.cluster.SpectralClustering`, with ``predict`` for new samples.
 
-    Parameters, graphs, clustered rows and assignments of labels are scikit-learn's. docs/sklearn.md lists the
-    differences. With the default ``affinity="rbf"`` a given ``n_neighbors`` has no effect and causes a ``UserWarning``.
+    Parameters, graphs, clustered rows and assignments of labels are scikit-learn's; docs/sklearn.md lists differences.
 
     Args:
         n_clusters: at most the number of samples.
