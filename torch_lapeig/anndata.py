@@ -145,7 +145,7 @@ def label_transfer(
         key: column of ``obs`` with the labels; missing (NaN) or −1 for cells without one.
         key_added: default ``f"{key}_transferred"``.
         class_prior: as of `HarmonicFunction`; the default expects the shares of the classes among the labels.
-        unlabelled: words that mark cells without a label, too; the default is that of scANVI. () for none.
+        unlabelled: words that also mark cells without a label; the default is scANVI's. () for no word.
 
     Raises: TypeError: ``adata`` is not an AnnData. ValueError: as `diffmap`; no such column, or no label in it.
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from torch_lapeig.eigen import Auto, Laplacian, Solve, Solver, eigenpairs
 from torch_lapeig.graph import Graph, HeatKernel, knn_graph, nearest_neighbors
-from torch_lapeig.graph.graph import check_graph
+from torch_lapeig.graph.graph import batches_of_components, check_graph
 from torch_lapeig.support import checks, precision
 
 __all__ = ["InitialLayout", "spectral_init"]
@@ -165,15 +165,8 @@ def _by_components(graph: Graph, k: int, scale: str, solve: Solve, generator: to
     columns = 2 * columns - 1
     eigenvalues, converged = columns.new_full((len(sizes), k), torch.inf), True
     residuals = eigenvalues.clone()
-    order = component.argsort(stable=True)  # the nodes of each component together
-    # Components of about the same size are one batch, padded to at most twice their nodes.
-    magnitude = sizes.double().log2().floor().long()
-    for size in magnitude[sizes > 1].unique().tolist():
-        parts = (magnitude == size).nonzero().flatten()
-        nodes = order[(magnitude == size)[component[order]]]
-        part, batch = graph.subgraph(nodes), torch.searchsorted(parts, component[nodes])
-        if len(parts) > 1:
-            part = Graph.from_edge_index(part.edge_index, part.weight, batch=batch)
+    for nodes, part in batches_of_components(graph, k + 1):
+        parts, batch = component[nodes].unique_consecutive(return_inverse=True)
         # All pairs of a small component: other solvers leave room for k + 2.
         own = solve if sizes[parts].min() > k + 1 else dataclasses.replace(solve, solver=Auto())
         laplacian = Laplacian(part, "symmetric" if scale == "umap" else "random_walk")

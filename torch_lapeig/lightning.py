@@ -60,12 +60,12 @@ class SmoothnessCallback(Callback):
         module: name of the submodule, as for ``get_submodule``; ``""`` for the LightningModule's own ``forward``. Its
             output y has shape ``(N, k)`` or ``(B, N, k)``.
         loss: called as ``loss(y, points or graph)``, with a scalar result: `LaplacianSmoothness` (the default),
-            `SpectralLoss` or a module of yours. Its parameters are not trained.
+            `SpectralLoss` or your own module. Its parameters are not trained.
         graph_from: a `Graph` of all training points: each step uses the subgraph of its batch. This is the best choice,
             with the batches of `torch_lapeig.samplers.NeighborhoodSampler`. Or the points from which a batch's graph is
             built, without gradients: ``"inputs"``: the submodule's first argument, flattened to ``(N, D)`` or
             ``(B, N, D)``; ``"features"``: its output; or a function from the batch to points or a `Graph`. Graphs of
-            random batches join points that are not neighbours, and may lower accuracy: see docs/losses.md.
+            random batches join points that are not neighbours, and may lower the accuracy.
         name: name of the logged value, the smoothness without the factor ``weight``.
         nodes: function from the batch to the numbers of its points in the graph of all, int64 ``(M,)``, distinct;
             default: the last part of the batch, ``TensorDataset(x, target, torch.arange(len(x)))``. It may also return
@@ -110,7 +110,7 @@ class SmoothnessCallback(Callback):
         self.loss = LaplacianSmoothness() if loss is None else loss
         self.graph_from: Source = graph_from
         if any(parameter.requires_grad for parameter in self.loss.parameters()):
-            raise ValueError("loss must have no learnable parameters, got some; use loss.requires_grad_(False)")
+            raise ValueError("loss must not have learnable parameters, got some; use loss.requires_grad_(False)")
 
     @property
     def state_key(self) -> str:
@@ -194,7 +194,7 @@ class SmoothnessCallback(Callback):
             source = source.flatten(y.ndim - 1)
         loss: Tensor = self.loss(y, source.detach() if isinstance(source, Tensor) else source)
         if loss.ndim != 0:
-            got = f'got shape {tuple(loss.shape)}; use reduction="mean", or .mean() in a loss of yours'
+            got = f'got shape {tuple(loss.shape)}; use reduction="mean", or .mean() in your own loss'
             raise ValueError(f"SmoothnessCallback: loss must be a scalar, {got}")
         return loss
 

@@ -55,11 +55,11 @@ def plot_embedding(
         columns: numbers of the two columns, from 0; default: the first two, of the smallest `Eigenpairs` the second
             and third, as the first is trivial.
         new: columns ``(Q, k)`` of new points, such as ``model.transform`` gives: rings, below the points.
-        images: ``(N, height, width)``, or with 3 or 4 colours last: pictures of points, drawn in the place of some.
-        parts: numbers of the nodes of each component (`Graph.nodes_of_components`): each has a panel of its own.
+        images: ``(N, height, width)``, or with 3 or 4 colours last: pictures of points, drawn instead of some dots.
+        parts: numbers of the nodes of each component (`Graph.nodes_of_components`): each has a separate panel.
         axes: to draw into, a sequence of them with ``parts``; default: a new figure of pyplot's.
-        name: of the labels, above the legend or beside the colour bar.
-        legend: whether to draw it, beside the axes (the last ones).
+        name: of the labels, above the legend or next to the colour bar.
+        legend: whether to draw it, next to the (last) axes.
 
     Returns: The axes, a list of them with ``parts``.
 

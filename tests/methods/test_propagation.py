@@ -18,6 +18,8 @@ METHODS = {
 }
 every_method = pytest.mark.parametrize("make", METHODS.values(), ids=METHODS.keys())
 GIVEN = tl.Precomputed("affinity")
+SOLVED = {"LabelSpreading": METHODS["LabelSpreading"], "HarmonicFunction": METHODS["HarmonicFunction"]}
+PRIORS = {"uniform": "uniform", "labels": "labels", "given": (0.2, 0.5, 0.3)}
 
 
 def some_labels(n, classes=3, count=7, seed=0):
@@ -108,9 +110,6 @@ def test_gradients_to_weights_labels_points_and_bandwidth(make):
     slope = torch.autograd.grad(both(x, new, torch.zeros(())).square().sum(), kernel.log_factor)[0]
     up, down = (both(x, new, torch.tensor(step)).square().sum() for step in (1e-5, -1e-5))
     torch.testing.assert_close(slope, ((up - down) / 2e-5).detach(), atol=1e-6, rtol=1e-5)
-
-
-SOLVED = {"LabelSpreading": METHODS["LabelSpreading"], "HarmonicFunction": METHODS["HarmonicFunction"]}
 
 
 def dense_solve(name, affinity, targets, known):
@@ -398,9 +397,6 @@ def test_gradients_of_harmonic_functions_of_wild_weights(problem):
         for scores in (harmonic(tl.Graph.from_dense(dense + dense.mT), labels), met_first(dense + dense.mT, labels))
     )
     torch.testing.assert_close(found, exact, atol=1e-8, rtol=1e-6)
-
-
-PRIORS = {"uniform": "uniform", "labels": "labels", "given": (0.2, 0.5, 0.3)}
 
 
 @pytest.mark.parametrize("prior", PRIORS.values(), ids=PRIORS.keys())

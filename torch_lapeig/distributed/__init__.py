@@ -1,6 +1,6 @@
 """One graph on many processes, over `torch.distributed`: the interfaces of one process, with rows on each process.
 
-See docs/distributed.md.
+Begin with `Sharded`; the other names are its parts.
 """
 
 from torch_lapeig.distributed.faces import Sharded as Sharded, sum_gradients as sum_gradients

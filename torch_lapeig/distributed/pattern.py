@@ -26,7 +26,7 @@ from torch_lapeig.support.cached import cached_property
 
 def needs_whole(self: Any, *_: Any, **__: Any) -> NoReturn:
     """Refuse a call, as a method of objects that several ranks share."""
-    raise TypeError("this call needs a whole graph, got rows on several ranks; docs/distributed.md lists what does not")
+    raise TypeError("this call needs a whole graph, got rows on several ranks; use the graph of ranks.gather(x)")
 
 
 class ShardedPattern(SparsePattern):

@@ -100,7 +100,7 @@ class Ranks:
 
     @classmethod
     def alone(cls) -> Ranks:
-        """Return a group of this process only, whatever groups exist."""
+        """Return a group of this process only, even if other groups exist."""
         return cls(ALONE)
 
     def __repr__(self) -> str:

@@ -105,8 +105,13 @@ class Laplacian:
         parts, pattern = self._taken(None), self.graph.pattern
         degrees, tiny = parts.degrees.detach(), torch.finfo(self.dtype).tiny
         takes_long = degrees.device.type != "cpu"  # reading degrees from a device
-        is_subnormal = takes_long or pattern.any(((degrees > 0) & (degrees <= tiny)).any())
-        return self._taken(self._normal_weights()) if is_subnormal else parts
+        if not (takes_long or pattern.any(((degrees > 0) & (degrees <= tiny)).any())):
+            return parts
+        r, affinity = self.graph.similarity, checks.primal(self.graph.exact)
+        if r is not None:
+            affinity = affinity * checks.primal(pattern.at_row(r) / pattern.at_col(r))
+            affinity = affinity.minimum(pattern.transpose(affinity))
+        return self._taken((affinity > tiny) | ~(affinity >= 0))  # no subnormal number in either direction
 
     def _taken(self, present: Tensor | None) -> LaplacianParts:
         """Return the weights in float64, zero unless they are ``present``."""
@@ -155,7 +160,6 @@ class Laplacian:
         """Return M on the edges in float64."""
         if self.normalization == "unnormalized":
             return self._parts.affinity
-        # L_rw is computed on request: eigenpairs seldom need it.
         return self.walk if self.normalization == "random_walk" else self._symmetric_values
 
     @property
@@ -178,15 +182,6 @@ class Laplacian:
         """Return D⁻¹ 1 in float64, relative to levels; 0 at nodes that take no part."""
         return self._parts.active * inverse_power(self._parts.relative, 1.0)
 
-    def _normal_weights(self) -> Tensor:
-        """Return the edges whose affinity, in both directions, is no subnormal number of the dtype."""
-        r, pattern, tiny = self.graph.similarity, self.graph.pattern, torch.finfo(self.dtype).tiny
-        affinity = checks.primal(self.graph.exact)
-        if r is not None:
-            affinity = affinity * checks.primal(pattern.at_row(r) / pattern.at_col(r))
-            affinity = affinity.minimum(pattern.transpose(affinity))
-        return (affinity > tiny) | ~(affinity >= 0)
-
     @derived_property
     def symmetric(self) -> SymmetricOperator:
         """Return L_sym or L of ``graph.weight``; raise ValueError for no nodes, or weights negative or not finite."""
@@ -204,22 +199,14 @@ class Laplacian:
         bound = 2 * (largest if self.normalization == "unnormalized" else torch.where(largest > 0, largest, 1))
         if is_invalid:  # the sum of the squares of the null vector may overflow
             ground = ground / checks.power_of_two(self.graph.pattern.largest(ground[..., None]), (-2,))[..., 0]
-        return SymmetricOperator(
-            self.graph.pattern,
-            values,
-            diagonal,
-            bound=bound,
-            null=NullSpace(ground, *self.active_components),
-            active=self._parts.active.reshape(batch, -1),
-            of_affinities=True,
-            trusted=True,
-        )
+        null, parts = NullSpace(ground, *self.active_components), (self.graph.pattern, values, diagonal, bound)
+        active = self._parts.active.reshape(batch, -1)
+        return SymmetricOperator(*parts, null, active, of_affinities=True, trusted=True)
 
     @property
     def ground(self) -> Tensor:
         """Return each whole graph's null vector of ``symmetric``, ``(B, N)``: D^½ 1 up to a factor, with gradients."""
-        r, unscaled = self.graph.similarity, self.normalization == "unnormalized"
-        parts = self._parts
+        r, parts, unscaled = self.graph.similarity, self._parts, self.normalization == "unnormalized"
         ground = parts.active.double() if unscaled else parts.active * inverse_power(parts.relative, -0.5)
         ground = ground if parts.level is None else ground * parts.level
         return (ground if r is None else ground / r).reshape(self.graph.batch_size, -1)

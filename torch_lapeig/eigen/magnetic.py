@@ -79,14 +79,9 @@ class MagneticLaplacian:
         def at_parts(nodes: Tensor) -> Tensor:
             return nodes.reshape(batch, 1, -1, 1).expand(batch, count, -1, 2).reshape(batch * count, -1)
 
-        return SymmetricOperator(
-            pattern,
-            values.to(self.q.dtype),
-            at_parts(plain.diagonal).reshape(pattern.shape).to(self.q.dtype),
-            bound=plain.bound.repeat_interleave(count).to(self.q.dtype),
-            active=at_parts(plain.active),
-            trusted=True,
-        )
+        diagonal, bound = at_parts(plain.diagonal).reshape(pattern.shape), plain.bound.repeat_interleave(count)
+        values, diagonal, bound = (part.to(self.q.dtype) for part in (values, diagonal, bound))
+        return SymmetricOperator(pattern, values, diagonal, bound, active=at_parts(plain.active), trusted=True)
 
     def _couplings(self, values: Tensor) -> tuple[Tensor, Tensor]:
         """Return real and imaginary part of M ∘ exp(iΘ) for M on the edges, with an axis of all q at the end."""
@@ -138,7 +133,6 @@ class MagneticLaplacian:
 
 
 def _charges(q: Any, like: Tensor) -> Tensor:
-    """Return charges as a tensor of the dtype and device of another; raise unless they are finite numbers."""
     if not isinstance(q, Tensor):
         is_one = not isinstance(q, (Sequence, np.ndarray)) or isinstance(q, str)
         numbers = checks.check_number(q, "q") if is_one else [checks.check_number(one, "q") for one in q]

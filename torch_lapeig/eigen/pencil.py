@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torch_lapeig.eigen.matrices import entries_of_matrix, is_matrix
+from torch_lapeig.eigen.matrices import is_matrix, operator_of
 from torch_lapeig.eigen.operator import Operator, name_of
 from torch_lapeig.eigen.problem import CONGRUENT, RESIDUAL_UNITS, Measure, Problem, Solution, check_answer
 from torch_lapeig.eigen.solvers.blocks import symmetric_eigh
@@ -57,7 +57,6 @@ def scales_entries(mass: Any, operator: Operator, k: int, *, is_iterative: bool,
 
 def checked_mass(mass: Any, operator: Operator) -> SymmetricOperator:
     """Return a mass, a diagonal ``(N,)`` or a matrix ``(N, N)``, in the operator's dtype, zero at inactive nodes."""
-    pattern: Pattern
     n, shape, active = operator.num_nodes, tuple(getattr(mass, "shape", ())), operator.active[0]
     if not is_matrix(mass) and not isinstance(mass, SymmetricOperator):
         checks.check_tensor(mass, "mass")
@@ -65,21 +64,23 @@ def checked_mass(mass: Any, operator: Operator) -> SymmetricOperator:
         batch = operator.shape[:-1]
         other = f"{(*batch, n, n)} beside matrices of that shape" if batch else f"{(n, n)}"
         raise ValueError(f"mass must have shape {tuple(operator.shape)} or {other}, got {shape}")
-    if isinstance(mass, SymmetricOperator):  # the real form of a Hermitian matrix
-        pattern, values, diagonal = mass.pattern, mass.values, mass.diagonal
-    elif len(shape) == 1:
+    if len(shape) == 1 and isinstance(mass, Tensor):
         checks.check_floating(mass, "mass")
         checks.check_finite(mass, "mass")
         nothing = torch.empty(0, dtype=torch.int64, device=mass.device)
-        pattern = SparsePattern.trusted(nothing, nothing, (n,))
+        pattern: Pattern = SparsePattern.trusted(nothing, nothing, (n,))
         values, diagonal = mass[:0], mass
     else:
-        pattern, values = entries_of_matrix(mass, "mass")
-        if not isinstance(mass, Tensor):
-            pattern, values = pattern.to(operator.device), values.to(operator.device)
+        form = operator_of(mass, "mass")
+        pattern, values, diagonal = form.pattern, form.values, form.diagonal
+        if hasattr(mass, "tocsr"):
+            pattern, values, diagonal = (
+                pattern.to(operator.device),
+                values.to(operator.device),
+                diagonal.to(active.device),
+            )
         checks.check_floating(values, "mass")
-        keep = pattern.at_row(active) & pattern.at_col(active)
-        values, diagonal = torch.where(keep, -values, 0), active.new_zeros(n)
+        values = torch.where(pattern.at_row(active) & pattern.at_col(active), values, 0)
     checks.check_same_device(values, "mass", operator.bound, "laplacian")
     dtype = operator.dtype  # float32 of products in float32 alone
     return SymmetricOperator(pattern, values.to(dtype), torch.where(active, diagonal, 0).to(dtype), trusted=True)

@@ -33,8 +33,8 @@ class SpectralClustering(GraphEmbedding):
         n_clusters: k, at most the number of nodes of positive degree. ``"eigengap"``: the number from ``min_clusters``
             to ``max_clusters`` whose gap λ_{k+1} − λ_k is largest (von Luxburg 2007, section 8.3), for each graph of a
             batch, all from one solve; `path` returns the evidence for each number. It is ``max_clusters``, with a
-            `GraphWarning`, if the graph has more components. If ``gap_`` is at most three times λ_k, as within one body
-            of any shape, there is no evidence for more than one cluster (docs/clustering.md).
+            `GraphWarning`, if the graph has more components. If ``gap_`` is at most three times λ_k, as within a
+            single cluster of any shape, there is no evidence for more than one cluster.
         neighbors, weights: as for `LaplacianEigenmaps`.
         variant: ``"njw"``: rows of the eigenvectors of L_sym, scaled to length 1 (Ng, Jordan & Weiss 2002).
             ``"shi_malik"``: rows of the generalised eigenvectors, Yᵀ D Y = I (Shi & Malik, *Normalized cuts and image
@@ -44,11 +44,11 @@ class SpectralClustering(GraphEmbedding):
             Ying 2019). ``"discretize"``: the nearest partition up to a rotation (Yu & Shi 2003). See
             ``methods.labels``.
         n_components: number of eigenvectors; default: ``n_clusters``, which ways other than k-means require.
-        n_init: number of starts of k-means, of which the best is kept.
+        n_init: number of starts of k-means; the best result is kept.
         max_clusters: largest number of clusters with ``n_clusters="eigengap"``, where there are as many nodes. Rows
             have as many columns, and the columns after k are zero.
         min_clusters: smallest number of clusters with ``n_clusters="eigengap"``, where there are as many nodes.
-        label_isolated: label isolated nodes, too, as scikit-learn does, each as a cluster of its own where there is
+        label_isolated: also label isolated nodes, as scikit-learn does, each as a separate cluster where there is
             room; otherwise they get −1.
         solve: options of the eigensolve, a `Solve`, or just a solver.
         seed: seed of k-means and ``"discretize"``.

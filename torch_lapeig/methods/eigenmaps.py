@@ -14,6 +14,7 @@ from torch_lapeig.eigen.gradient.matrix_functions import function_of_matrix
 from torch_lapeig.eigen.laplacian import Normalization, warn_of_isolated
 from torch_lapeig.graph import KNN, DensityCorrected, Graph, ImprovedWeights, Landmarks, Precomputed, SimpleWeights
 from torch_lapeig.graph.dense_sets import small_graph
+from torch_lapeig.graph.graph import batches_of_components
 from torch_lapeig.graph.pattern import PatternBase
 from torch_lapeig.graph.rules import GraphRule
 from torch_lapeig.graph.weights import Bandwidth, Weighting, check_weighting
@@ -41,8 +42,9 @@ class LaplacianEigenmaps(GraphEmbedding):
         n_components: dimension of the embedding.
         neighbors: rule of the graph, ``KNN(k)``, ``Radius(r)`` or another `NeighborRule`; or
             ``Precomputed("affinity")``: the module takes affinities ``(N, N)`` or ``(B, N, N)``, or a `Graph`, in
-            place of points; or ``Landmarks(m)``, for millions of points, see also ``fit_stream``.
-        weights: weighting of the edges; default ``HeatKernel("median")``. None with ``Precomputed``.
+            place of points; or ``Precomputed("distance")``: sparse distances ``(N, N)`` of stored neighbours, without
+            new points; or ``Landmarks(m)``, for millions of points, see also ``fit_stream``.
+        weights: weighting of the edges; default ``HeatKernel("median")``. None with affinities.
         normalization: ``"random_walk"`` for L y = λ D y, ``"unnormalized"`` for L y = λ y. Improved Laplacian eigenmaps
             (see ``improved``) are `ImprovedWeights` with ``"unnormalized"``; with ``"random_walk"`` these weights
             lead to the eigenvectors of I − D⁻¹W, another problem.
@@ -60,7 +62,7 @@ class LaplacianEigenmaps(GraphEmbedding):
             graph neural networks*, 2020). Otherwise signs are deterministic: the largest entry is positive.
         components: treatment of a disconnected graph. ``"joint"`` solves the plain problem: its c zero eigenvalues
             have c − 1 columns that only distinguish the components, with a `GraphWarning`. ``"separate"`` embeds each
-            component on its own, as in the paper; a component of m nodes has at most m − 1 columns, and zeros beyond.
+            component on its own, as in the paper; a component of m nodes has at most m − 1 columns, then zeros.
             ``"error"`` raises.
         solve: options of the eigensolve, a `Solve`, or just a solver.
 
@@ -266,23 +268,23 @@ class LaplacianEigenmaps(GraphEmbedding):
         """Solve each component of two or more nodes on its own; columns that a component lacks are zero."""
         graph, k = laplacian.graph, self.width
         warn_of_isolated(laplacian.active, graph.mask)
-        parts = graph.nodes_of_components()
-        if not parts and not fill:
+        batches = batches_of_components(graph, k + 1)
+        if not batches and not fill:
             raise ValueError("graph has no component of two or more nodes; use more neighbours or a larger bandwidth")
         # A sum of no weights: zeros are connected to the weights by autograd where no component is solved, too.
         y = graph.weight.flatten()[:0].sum().repeat(graph.batch_size * graph.num_nodes, k)
         lacking = torch.full_like(y, torch.inf)
         totals = [y, lacking, lacking, lacking[:, :1]]
-        for nodes in parts:
-            part = Laplacian(graph.subgraph(nodes), self._normalization)
-            pairs = eigenpairs(part, k + int(self.drop_trivial), self.solve, fill=True)
+        for nodes, part in batches:
+            own = Laplacian(part, self._normalization)
+            pairs = eigenpairs(own, k + int(self.drop_trivial), self.solve, fill=True)
             solved.append(pairs)
-            found = self._scaled(pairs, pairs.vectors[:, 0].detach() != 0, PatternBase())
+            found = self._scaled(pairs, own.active, PatternBase())
             residuals = found.residuals.masked_fill(found.eigenvalues.isinf(), torch.inf)
-            rows = (found.embedding, found.eigenvalues, residuals, found.gap[None])
-            totals = [
-                total.index_copy(0, nodes, row.expand(len(nodes), -1)) for total, row in zip(totals, rows, strict=True)
-            ]
+            there = torch.ones_like(own.active) if part.mask is None else part.mask
+            for i, x in enumerate((found.embedding, found.eigenvalues, residuals, found.gap[..., None])):
+                of_nodes = x if i == 0 else x[..., None, :].expand(*there.shape, -1)
+                totals[i] = totals[i].index_copy(0, nodes, of_nodes[there])
         y, values, residuals, gap = (total.reshape(*graph.shape, total.shape[1]) for total in totals)
         return Embedding(y, values, residuals, gap[..., 0], ())
 
@@ -326,8 +328,8 @@ def _warn_of_lengths(y: Tensor, values: Tensor, residuals: Tensor, nodes: Patter
         size, length = (nodes.sum(part.square().sum((-2, -1))).sqrt() for part in (cotangent, columns))
         if (equal & (told > math.sqrt(eps) * (size * length)[..., None, None])).any():
             checks.warn(
-                'columns of equal eigenvalues have no gradient with scale="unit": their lengths depend on the choice '
-                'of basis, and the gradient holds for one basis only; use scale="degree"',
+                'scale="unit" has no well-defined gradient at equal eigenvalues: column lengths depend on the basis, '
+                'and this gradient is valid for the current basis only; use scale="degree"',
                 checks.DegeneracyWarning,
             )
 
@@ -380,12 +382,12 @@ class DiffusionMap(LaplacianEigenmaps):
             ``max_components`` after which the gap of the eigenvalues is widest, for each graph of a batch, all from one
             solve. Rows then have ``max_components`` columns, and those after the gap are zero; ``n_components_`` is the
             number of a fit, and ``gap_`` the gap.
-        neighbors: rule of the graph. With ``Precomputed("affinity")`` the affinities given are K; those of new points
-            ``(Q, N)``, too. With `Landmarks`, whose degrees are 1, points count q^-α in the graph (docs/landmarks.md):
-            α = 1 removes the density as elsewhere, and 0 is the landmark graph as it is, whose walk has α = ½.
+        neighbors: rule of the graph. With ``Precomputed("affinity")`` the given affinities are K; new points have
+            affinities ``(Q, N)``. With `Landmarks`, whose degrees are 1, points count q^-α times in the graph: α = 1
+            removes the density as elsewhere, and α = 0 is the plain landmark graph, whose walk has α = ½.
         weights: K, a weighting that is not corrected yet; default ``HeatKernel("median")``. ``HeatKernel("steepest")``
             has the bandwidth criterion of Coifman et al. 2008. None with ``Precomputed``.
-        alpha: α in [0, 1]: 1 approaches the Laplace–Beltrami operator whatever the density, ½ the Fokker–Planck
+        alpha: α in [0, 1]: 1 approaches the Laplace–Beltrami operator for any density, ½ the Fokker–Planck
             operator of diffusion in its potential, 0 the normalised graph Laplacian.
         time: diffusion time τ ≥ 0; 0 leaves the eigenvectors as they are. ``math.inf`` for all times together:
             columns times Σ_τ μ^τ = μ / (1 − μ), τ = 1, 2, …, up to signs, as in Palantir (Setty et al. 2019).

@@ -134,7 +134,7 @@ def _warn_of_zeros(values: Tensor, operator: SymmetricOperator, indices: Tensor)
     zeros = max(groups - 1, int((values <= 10.0 * torch.finfo(values.dtype).eps * norm).sum()))
     if zeros:
         checks.warn(
-            f"{zeros} eigenvalues beside that of the constant column are zero to round-off: their columns are an "
+            f"{zeros} eigenvalues after that of the constant column are zero to round-off: their columns are an "
             "arbitrary basis of functions that the weights reproduce exactly, such as indicators of groups with all "
             f"their neighbours within the group (here {groups} groups: far parts, copies of points); "
             "use more neighbours or a larger reg, remove copies, or embed each group on its own",

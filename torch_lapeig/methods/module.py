@@ -18,6 +18,7 @@ from torch_lapeig.graph.distances import check_all_stored
 from torch_lapeig.support import checks, precision
 from torch_lapeig.support.cached import deep_copy
 from torch_lapeig.support.fitted import FittedModule, State, check_like, in_blocks
+from torch_lapeig.support.kinds import refuse
 from torch_lapeig.support.progress import searches_reported
 
 Own = TypeVar("Own", bound="EmbeddingModule")
@@ -36,7 +37,7 @@ class Embedding(NamedTuple):
             ascending, +∞ for a column that an item of a batch lacks. Kernels: descending, 0 for a lacking column.
         residuals: of the eigenpairs of the columns, of the shape of ``eigenvalues``.
         gap: distance of the last eigenvalue to the next one, ``()`` or ``(B,)``; +∞ if there is no next one.
-        pairs: the results of `eigenpairs`, one for each eigenproblem.
+        pairs: the results of `eigenpairs`, one for each eigenproblem, or batch of components of similar sizes.
 
     With ``components="separate"`` (`LaplacianEigenmaps`) eigenvalues, residuals and gap belong to the component of each
     node: ``(..., N, n_components)`` and ``(..., N)``.
@@ -127,7 +128,7 @@ class PointsModule(FittedModule):
             given = f"(N, {'N' if self.pairs_given else 'D'})"
             raise ValueError(
                 f"fit takes one set of points {given}, got a batch of shape {tuple(getattr(x, 'shape', shape))}: a "
-                "module keeps the fit of one set; fit the sets one by one, each in a module of its own, "
+                "module keeps the fit of one set; fit the sets one by one, each in a separate module, "
                 "or call out_of_sample, which takes batches"
             )
         return points, mask
@@ -172,6 +173,7 @@ class PointsModule(FittedModule):
 
     def _extend_in_blocks(self, x: Tensor, state: State) -> Tensor:
         """Return rows of new points, in blocks."""
+        refuse("transform", neighbors=getattr(self, "neighbors", None))
         rows, points = state[self.FITTED[0]], state.get("train_points")
         check_like(x, rows.new_empty(1, len(rows)) if points is None else points)
         return in_blocks(lambda block: self._steps._extend(block, state), x, self._steps._width(state))

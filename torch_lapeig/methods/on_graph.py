@@ -20,10 +20,11 @@ from torch_lapeig.eigen.laplacian import Normalization, needs_derivatives
 from torch_lapeig.eigen.problem import ROUNDOFF_UNITS
 from torch_lapeig.graph import KNN, NME, Graph, Precomputed, Radius, rules
 from torch_lapeig.graph.algebra import segment_logsumexp, sum_of_groups
-from torch_lapeig.graph.distances import distances
+from torch_lapeig.graph.distances import distances, edge_lengths
+from torch_lapeig.graph.graph import batches_of_components
 from torch_lapeig.graph.pattern import SparsePattern
 from torch_lapeig.graph.search.exact import COORDINATES, differentiable_pair_distances, least_reach, measured
-from torch_lapeig.graph.weights import NewEdges, Weighting
+from torch_lapeig.graph.weights import NewEdges, Weighting, by_lengths
 from torch_lapeig.methods import frozen
 from torch_lapeig.methods.module import Embedding, EmbeddingModule, PointsModule
 from torch_lapeig.support import checks, precision
@@ -62,8 +63,8 @@ class OnGraph(PointsModule):
     weights: Weighting | None
 
     def _checked(self, x: Any, mask: Tensor | None) -> tuple[Any, Tensor | None]:
-        if self.pairs_given == "affinity":
-            graph = rules.weighted_graph(self.neighbors, None, x, mask)
+        if isinstance(self.neighbors, Precomputed):
+            graph = rules.weighted_graph(self.neighbors, self.weights, x, mask)
             return graph, graph.mask
         if isinstance(x, Graph):
             raise TypeError('x must be points, got a Graph; use neighbors=Precomputed("affinity")')
@@ -150,9 +151,10 @@ class GraphEmbedding(OnGraph, EmbeddingModule):
         k = self.width
         if self.components != "separate":
             return off_diagonal(solved[-1].projected, k)
-        off, parts = graph.weight.new_zeros(graph.num_nodes, k, k), graph.nodes_of_components()
-        for nodes, pairs in zip(parts, solved[len(solved) - len(parts) :], strict=True):
-            off = off.index_copy(0, nodes, off_diagonal(pairs.projected, k).expand(len(nodes), k, k))
+        off, batches = graph.weight.new_zeros(graph.num_nodes, k, k), batches_of_components(graph, k + 1)
+        for (nodes, part), pairs in zip(batches, solved[len(solved) - len(batches) :], strict=True):
+            of_nodes = off_diagonal(pairs.projected, k)[..., None, :, :].expand(*part.shape, k, k)
+            off = off.index_copy(0, nodes, of_nodes.reshape(-1, k, k) if part.mask is None else of_nodes[part.mask])
         return off
 
     def _of_graph(self, found: Embedding, graph: Graph) -> State:
@@ -245,12 +247,14 @@ def fitted_graph(neighbors: rules.GraphRule, weights: Weighting | None, x: Tenso
     assert weights is not None
     graph, train_rule = rules.graph_with_state(neighbors, x.detach())
     graph = graph.to_sparse()  # of a rule of the user's own
-    weighted = weights(x, graph)
+    given = (x, graph) if graph.metric in COORDINATES else by_lengths(edge_lengths(x, graph), graph)
+    weighted = weights(*given)
+    weighted = weighted if given[1] is graph else weighted._with(pattern=graph.pattern)
     counts = weighted.weight.detach() > 0  # a fitted point as a new one has no edge that underflows here
     return weighted, {
         "train_points": x,
         "train_rule": train_rule,
-        "train_weighting": weights.state(x, graph),
+        "train_weighting": weights.state(*given),
         "train_edges": graph.edge_index,
         "train_connectivity": torch.where(counts, graph.weight, 0),
     }

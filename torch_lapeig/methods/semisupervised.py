@@ -58,7 +58,7 @@ class SemiSupervised(OnGraph):
         n_classes: number C of classes, ≥ 1, or None: the largest label plus one, or the number of columns of soft
             labels.
         unreached: None, or ``"nearest"``: see above; only of points. The row of scores is the row of the label, 1 at
-            its class. On tables it gains points of accuracy (docs/newpoints.md).
+            its class. On tables this raises the accuracy on average.
         class_prior: shares of the classes in the scores, or None, see `LabelSpreading`.
 
     Raises: TypeError, ValueError: an argument of another type or out of range; see also `forward`.

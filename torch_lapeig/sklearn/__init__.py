@@ -1,7 +1,7 @@
 """scikit-learn estimators: NumPy in and out, thin faces over the modules with ``fit`` and ``transform``.
 
 Estimators have the names of scikit-learn's for the same method, and so have parameters of the same meaning.
-`SpectralEmbedding` and `SpectralClustering` replace scikit-learn's: docs/sklearn.md lists the differences.
+`SpectralEmbedding` and `SpectralClustering` replace scikit-learn's, and embed or label new samples.
 
 Needs scikit-learn ≥ 1.6, the extra ``sklearn``; ``import torch_lapeig`` alone does not.
 """

@@ -186,8 +186,8 @@ def refuse_others(estimator: Any, **known: tuple[Any, ...]) -> None:
         value = getattr(estimator, name)
         if not any(value is other or (isinstance(value, type(other)) and value == other) for other in values):
             here = f"{' or '.join(map(repr, values))} in {type(estimator).__name__} here"
-            where = "docs/sklearn.md lists the differences from scikit-learn"
-            raise ValueError(f"{name} must be {here}, got {checks.describe(value)}; {where}")
+            way_out = "use scikit-learn's own estimator for other values"
+            raise ValueError(f"{name} must be {here}, got {checks.describe(value)}; {way_out}")
 
 
 def as_numpy(value: Tensor) -> NDArray[Any]:

@@ -104,7 +104,7 @@ class SpectralEmbedding(Embedding, Spectral):
     """Laplacian eigenmaps as a replacement of `sklearn.manifold.SpectralEmbedding`, with ``transform`` for new samples.
 
     Parameters, graphs and scale are scikit-learn's, and so are the columns up to signs and the basis of an eigenspace.
-    docs/sklearn.md lists the differences, and better settings.
+    As features, try ten columns with ``n_neighbors=11`` and ``weights=SelfTuning()``.
 
     Args:
         n_components: dimension of the embedding, smaller than the number of samples.
@@ -202,7 +202,8 @@ def spectral_embedding(
 class SpectralClustering(ClusterMixin, Spectral):  # type: ignore[misc]
     """Spectral clustering as a replacement of `sklearn.cluster.SpectralClustering`, with ``predict`` for new samples.
 
-    Parameters, graphs, clustered rows and assignments of labels are scikit-learn's; docs/sklearn.md lists differences.
+    Parameters, graphs, clustered rows and assignments of labels are scikit-learn's. With the default
+    ``affinity="rbf"`` a given ``n_neighbors`` has no effect and causes a ``UserWarning``.
 
     Args:
         n_clusters: at most the number of samples.

@@ -85,7 +85,9 @@ class FittedModule(Configured, nn.Module):
             destination[prefix + ENTRY] = entry_of(self)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *others: Any) -> None:
-        unwrap_names(self, state_dict, prefix)
+        inside = f"{prefix}module."  # under which a wrapper has saved
+        for key in [key for key in state_dict if key.startswith(inside) and "module" not in self._modules]:
+            state_dict[prefix + key.removeprefix(inside)] = state_dict.pop(key)
         super()._load_from_state_dict(state_dict, prefix, *others)
         local_metadata, strict, missing_keys, unexpected_keys, error_msgs = others
         own = self._fitted()
@@ -118,13 +120,6 @@ class FittedModule(Configured, nn.Module):
         saved = json.loads(bytes(entry.to("cpu", torch.uint8).tolist()))
         differences = ", ".join(_differences(saved, json.loads(_as_json(self))))
         return f"{differences}; construct the module as it was, or fit again" if differences else None
-
-
-def unwrap_names(module: nn.Module, state_dict: dict[str, Any], prefix: str) -> None:
-    """Rename the entries that a wrapper has saved under ``module.`` to the module's own names."""
-    inside = f"{prefix}module."
-    for key in [key for key in state_dict if key.startswith(inside) and "module" not in module._modules]:
-        state_dict[prefix + key.removeprefix(inside)] = state_dict.pop(key)
 
 
 def saved_fit(state_dict: State, prefix: str, names: Iterable[str], unexpected_keys: list[str]) -> State:

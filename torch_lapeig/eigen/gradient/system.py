@@ -132,7 +132,7 @@ def couplings(
         return inverse_differences(system, found), None
     is_recorded = torch.is_grad_enabled()
     with torch.no_grad():
-        shown = _Pass(system, found, inner.detach(), whole.detach(), to_vectors.detach(), before)
+        shown = _Pass(system, found, before, inner.detach(), whole.detach(), to_vectors.detach())
         shown.warn()
         equal = shown.with_same(is_recorded=is_recorded) if system.options.degeneracy == "mask" else None
         seen = shown.seen
@@ -142,24 +142,15 @@ def couplings(
 class _Pass:
     """One backward pass of a solution with close eigenvalues."""
 
-    def __init__(
-        self,
-        system: Complement,
-        found: Differences,
-        inner: Tensor,
-        whole: Tensor,
-        to_vectors: Tensor,
-        before: Seen | None,
-    ) -> None:
-        s, options = system.s, system.options
+    def __init__(self, system: Complement, found: Differences, before: Seen | None, *cotangents: Tensor) -> None:
+        (inner, whole, to_vectors), s, options = cotangents, system.s, system.options
         self.s, self.options, self.found, self.whole, self.before = s, options, found, whole, before
         self.eps, self.bound, self.resolution = torch.finfo(s.values.dtype).eps, s.scale, system.noise
         self.skew = (inner - inner.mH) / 2
         self.to_values = whole.diagonal(dim1=1, dim2=2).real
         self.is_plain = (whole == torch.diag_embed(self.to_values)).all(-1).all(-1)
-        self.loss_eps = (
-            options.loss_eps if s.operator.nodes.is_sharded else options.loss_eps_of(to_vectors, self.to_values)
-        )
+        is_sharded = s.operator.nodes.is_sharded
+        self.loss_eps = options.loss_eps if is_sharded else options.loss_eps_of(to_vectors, self.to_values)
         # Cotangents that come from a derivative of the rule have the errors of its linear solve, too.
         earlier = before or Seen(False, 0.0, 0.0, deque())
         self.loss_eps, self.error = max(self.loss_eps, earlier.loss_eps), earlier.error
@@ -263,24 +254,19 @@ class _Pass:
         is_split = (torch.nn.functional.pad(apart, (0, 1), value=torch.inf).amin(1) <= width) & (self.s.gap <= width)
         cut = is_split & ((self.size > 0) | ((varies * self.to_values)[:, -1] != 0))
         if cut.any():
-            b = int(cut.nonzero()[0])
+            b, k = int(cut.nonzero()[0]), self.s.values.shape[1]
+            steps = torch.cat([self.s.values[b], self.s.guard_values[b]]).diff()
+            whole = (steps > width[b]).nonzero().flatten() + 1  # cuts outside clusters
+            advice = f"no cut among the {len(steps) + 1} known eigenvalues is outside a cluster"
+            if (steps < -width[b]).any():  # pairs nearest a number
+                advice = "take another k"
+            elif len(whole):
+                advice = f"the nearest k that does not is {int(whole[(whole - k).abs().argmin()])}"
             checks.warn(
-                f"k={self.s.values.shape[1]} splits a cluster of eigenvalues (gap {self.s.gap[b]:.1e}): the gradient "
-                f"of its part is not defined; {_nearest_whole_cut(self.s, float(width[b]), b)}",
+                f"k={k} splits a cluster of eigenvalues (gap {self.s.gap[b]:.1e}): the gradient of its part is not "
+                f"defined; {advice}",
                 checks.DegeneracyWarning,
             )
-
-
-def _nearest_whole_cut(s: Solution, width: float, b: int) -> str:
-    """Return advice: the number of pairs nearest to k after which the gap is wider than a cluster."""
-    values = torch.cat([s.values[b], s.guard_values[b]])
-    steps = values.diff()
-    if (steps < -width).any():  # pairs nearest a number
-        return "take another k"
-    whole = (steps > width).nonzero().flatten() + 1
-    if len(whole) == 0:
-        return f"no cut among the {len(values)} known eigenvalues is outside a cluster"
-    return f"the nearest k that does not is {int(whole[(whole - s.values.shape[1]).abs().argmin()])}"
 
 
 def off_diagonal(matrix: Tensor, m: int) -> Tensor:
@@ -328,17 +314,11 @@ class Complement:
 
     @cached_property
     def _inverse(self) -> Inverse | None:
-        """Return one preconditioner for blocks ``(B, N, m)``, or ``(N, m)`` of one graph; None if a graph lacks one."""
+        """Return one preconditioner for blocks ``(B, N, m)``; None if a graph lacks one."""
         found = [inverse for inverse in self.s.ritz.inverses if inverse is not None]
         if not found or len(found) < len(self.s.ritz.inverses):
             return None
-
-        def precondition(r: Tensor) -> Tensor:
-            if r.ndim == 2:
-                return found[0](r)
-            return torch.stack([inverse(x) for inverse, x in zip(found, r, strict=True)])
-
-        return precondition
+        return lambda r: torch.stack([inverse(x) for inverse, x in zip(found, r, strict=True)])
 
     @cached_property
     def _known(self) -> Tensor:
@@ -455,16 +435,15 @@ class Complement:
         def dots(x: Tensor, y: Tensor) -> Tensor:
             return self.operator.dots(x, weigh(y))
 
+        def image(x: Tensor) -> Tensor:
+            return self._outside(x - far * solve(self.project(weigh(x))))
+
+        def precondition(x: Tensor) -> Tensor:
+            return x + guards @ (gains * self.operator.inner(weighted, x))
+
         start = self._outside(solve(target))
         allowed = share.nan_to_num(0) * dots(start, start).clamp_min(0).sqrt()
-        z, _ = conjugate_gradients(
-            lambda x: self._outside(x - far * solve(self.project(weigh(x)))),
-            lambda x: x + guards @ (gains * self.operator.inner(weighted, x)),
-            start,
-            dots,
-            lambda _: allowed,
-            MOST_ITERATIONS,
-        )
+        z, _ = conjugate_gradients(image, precondition, start, dots, lambda _: allowed, MOST_ITERATIONS)
         return z, norms(self.operator, target - self.image(self._outside(z)))
 
     def _compiled(self, target: Tensor, enough: Tensor, size: Tensor) -> tuple[Tensor, Tensor] | None:

@@ -30,17 +30,13 @@ Inverse = Callable[[Tensor], Tensor]
 class Preconditioner(Protocol):
     """Preconditioner for `Lobpcg` and the differentiation rule: `SmoothedAggregation`, `SparseFactors` or your own.
 
-    >>> from torch_lapeig import KNN, HeatKernel, Laplacian, eigenpairs
-    >>> from torch_lapeig.eigen import Lobpcg
+    >>> from torch_lapeig.eigen import Laplacian, Lobpcg, eigenpairs
+    >>> from torch_lapeig.graph import KNN
     >>> def jacobi(operator):
     ...     diagonal = operator.diagonal[:, None] + 1e-6
     ...     return lambda r: r / diagonal
-    >>> x = torch.rand(200, 2, dtype=torch.float64)
-    >>> bool(
-    ...     eigenpairs(
-    ...         Laplacian(HeatKernel()(x, KNN(10)(x))), 3, Lobpcg(preconditioner=jacobi)
-    ...     ).converged
-    ... )
+    >>> laplacian = Laplacian(KNN(10)(torch.rand(200, 2)))
+    >>> bool(eigenpairs(laplacian, 3, Lobpcg(preconditioner=jacobi)).converged)
     True
     """
 
@@ -49,7 +45,7 @@ class Preconditioner(Protocol):
 
 
 class RitzPairs(NamedTuple):
-    """Approximate eigenpairs, ascending; pairs beyond the requested number are guards.
+    """Approximate eigenpairs, ascending; pairs after the requested number are guards.
 
     Attributes:
         values: ``(B, m)``, ascending.
@@ -59,9 +55,7 @@ class RitzPairs(NamedTuple):
             search for copies of multiple values.
         inverses: the preconditioner built for each graph, or None.
 
-    >>> pairs = RitzPairs(
-    ...     torch.zeros(2, 4), torch.zeros(2, 9, 4), 3, torch.tensor([True, False])
-    ... )
+    >>> pairs = RitzPairs(torch.zeros(2, 4), torch.zeros(2, 9, 4), 3, torch.ones(2).bool())
     >>> pairs.part(slice(0, 1)).vectors.shape
     torch.Size([1, 9, 4])
     """
@@ -81,17 +75,16 @@ class RitzPairs(NamedTuple):
 class Solver(Protocol):
     """Solver that `eigenpairs` calls: any object that is called like this.
 
-    >>> from torch_lapeig import KNN, HeatKernel, Laplacian, eigenpairs
+    >>> from torch_lapeig import eigenpairs
     >>> def dense_float64(operator, k, tolerance, progress=None):
     ...     values, vectors = torch.linalg.eigh(operator.to_dense().double())
     ...     return RitzPairs(values[None], vectors[None], 1, torch.tensor([True]))
-    >>> x = torch.rand(60, 2, dtype=torch.float64)
-    >>> bool(eigenpairs(Laplacian(HeatKernel()(x, KNN(10)(x))), 3, dense_float64).converged)
+    >>> bool(eigenpairs(torch.arange(60.0).diag(), 3, dense_float64).converged)
     True
     """
 
     def __call__(self, operator: Any, k: int, tolerance: float, progress: Progress | None = None) -> RitzPairs:
-        """Return at least the ``k`` smallest pairs of each graph, to the residuals of `allowed_residual`.
+        """Return at least the ``k`` smallest pairs of each graph, with residuals no larger than `allowed_residual`.
 
         Args:
             operator: an `Operator`, of one graph or a batch.
