@@ -76,9 +76,8 @@ class SmoothnessCallback(Callback):
     training begins, no such submodule, or manual optimisation; in a step, an output or a loss of wrong shape.
     RuntimeError: a step that does not call the submodule.
 
-    With several processes, each process computes and logs the smoothness of its batches, as with any loss.
-
-    Use ``drop_last=True`` in the data loader if the last batch would have fewer points than the graph has neighbours.
+    Each of several processes computes and logs the smoothness of its own batches. Use ``drop_last=True`` in the data
+    loader if the last batch would have fewer points than the graph has neighbours.
 
     >>> import torch
     >>> from torch_lapeig import knn_graph

@@ -117,10 +117,7 @@ class Sharded(nn.Module):
             is_njw = getattr(self.module, "variant", "") == "njw"
             nodes = {"train_vectors": pairs[-1].vectors if is_njw else found.embedding}
             nodes["train_weighting"] = self.module.weights.state(points.x, graph)
-            if laplacian.normalization == "symmetric":
-                nodes["train_degrees"] = laplacian.degrees
-            if laplacian.normalization == "unnormalized":
-                nodes["train_noise"] = self.module._error_of_values(laplacian)
+            nodes |= self.module._of_laplacian(laplacian)
             fit = ShardedFit(self.module, points, graph, nodes, found.eigenvalues)
             own = {"embedding_": found.embedding}
             small = {name + "_": getattr(found, name) for name in ("eigenvalues", "residuals", "gap")}
@@ -269,9 +266,17 @@ class Sharded(nn.Module):
             return points, self.module.weights(points.x, graph)
 
     def _loss(self, y: Tensor, x: Tensor) -> Tensor:
+        def facts() -> dict[str, Any]:
+            own = own_rows(y, self.ranks, "y")
+            checks.check_floating(checks.half_to_float32(own), "y")
+            if own.ndim != 2 or len(own) != points.given:
+                raise ValueError(f"y must have shape ({points.given}, k) to go with the points, got {tuple(own.shape)}")
+            checks.check_finite(own, "y")
+            return checks.facts_of_rows(y=own)
+
         with self.ranks.guard():
             points, graph = self._spread("forward", x)
-            self.ranks.agree("Sharded.forward", lambda: _check_rows(own_rows(y, self.ranks, "y"), points.given))
+            self.ranks.agree("Sharded.forward", facts)
             here = points.here(own_rows(y, self.ranks, "y"))
             return self.module._of_graph(here, self.module.weights(points.x, graph))  # type: ignore[no-any-return]
 
@@ -328,11 +333,3 @@ def _facts_of_fit(saved: State) -> dict[str, object]:
             raw = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
             facts[f"contents of {name} in the state"] = hashlib.blake2b(raw.data, digest_size=8).hexdigest()
     return facts
-
-
-def _check_rows(y: Any, rows: int) -> dict[str, Any]:
-    checks.check_floating(checks.half_to_float32(y), "y")
-    if y.ndim != 2 or len(y) != rows:
-        raise ValueError(f"y must have shape ({rows}, k) to go with the points, got {tuple(y.shape)}")
-    checks.check_finite(y, "y")
-    return checks.facts_of_rows(y=y)

@@ -47,7 +47,6 @@ Exchange = Callable[[Tensor], Tensor]
 class DistributedError(RuntimeError):
     """Error of ranks that do not agree, or of another rank that failed, died or did not come in time.
 
-    >>> # in an except clause: save the results, and end
     >>> issubclass(DistributedError, RuntimeError)
     True
     """
@@ -65,8 +64,8 @@ class Ranks:
         world, rank: the number of processes, and the number of this process.
         sent: bytes sent by this rank. calls: collectives so far.
         messages: blocks of rows sent to another rank. most_rows: maximum rows of one collective.
-        same_bits: whether small dense problems have equal results, to the last bit, on all ranks. If not, all use the
-            result of the first rank, which costs a message each.
+        same_bits: whether small dense problems have equal results, to the last bit, on all ranks; if not, all use the
+            first rank's.
 
     Raises: TypeError, ValueError: no group, or a mesh of several dimensions. DistributedError: the others do not come.
 

@@ -59,11 +59,10 @@ class SpectralClustering(GraphEmbedding):
 
     Tensors after ``fit`` (part of ``state_dict``, which loads into a fresh module of the same configuration):
         labels_: int64 ``(N,)``, 0 to k − 1, and −1 for isolated nodes. embedding_: ``(N, k)``, the rows that get
-        labels. cluster_centers_: ``(k, k)``, the means of k-means, else None. cluster_axes_: ``(k, k)``, one column for
-        each cluster of the other ways, else None. eigenvalues_, residuals_: ``(k,)``. gap_: ``()``, λ_{k+1} − λ_k,
-        large if k suits the graph. n_clusters_: int, the number of clusters of nodes that have edges. (With
-        ``n_components`` rows have as many columns. With ``"eigengap"`` rows, eigenvalues and residuals have
-        ``max_clusters``.)
+        labels; ``n_components`` or ``max_clusters`` columns where these are given. cluster_centers_: ``(k, k)``, the
+        means of k-means, else None. cluster_axes_: ``(k, k)``, one column for each cluster of the other ways, else
+        None. eigenvalues_, residuals_: of the columns. gap_: ``()``, λ_{k+1} − λ_k, large if k suits the graph.
+        n_clusters_: int, the number of clusters of nodes that have edges.
 
     Raises (``fit``, ``forward``): TypeError, ValueError: see `knn_graph`, `radius_graph` and `eigenpairs`; a single
     graph with fewer nodes of positive degree than clusters. ImportError: ``fit`` by k-means without scikit-learn.

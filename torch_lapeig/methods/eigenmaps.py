@@ -245,30 +245,24 @@ class LaplacianEigenmaps(GraphEmbedding):
     def _solve_graph(self, laplacian: Laplacian, solved: list[Eigenpairs], *, fill: bool) -> Embedding:
         if self.scale == "orthonormal":
             refuse("LaplacianEigenmaps, orthonormal", graph=laplacian.graph)
-        self._warn_of_parts(laplacian)
         if self.components == "separate":
             return self._solve_components(laplacian, solved, fill=fill)
+        if (most := int(laplacian.nullity.max())) > 1:
+            can_separate = not isinstance(self.neighbors, Landmarks) and not laplacian.graph.pattern.is_sharded
+            way_out = 'components="separate" to ' if can_separate else ""
+            message = (
+                f"the neighbourhood graph has {most} connected components, so that the first {most - 1} columns only "
+                f"distinguish them; use more neighbours or a larger bandwidth, or {way_out}embed each on its own"
+            )
+            if self.components == "error":
+                raise ValueError(message)
+            checks.warn(message, checks.GraphWarning)
         first = int(self.drop_trivial)
         if not fill:
             check_size(laplacian, self.least, "n_components", first)
         pairs = eigenpairs(laplacian, self.width + first, self.solve, fill=fill or self.least < self.width)
         solved.append(pairs)
         return self._scaled(pairs, laplacian.active, laplacian.graph.pattern)
-
-    def _warn_of_parts(self, laplacian: Laplacian) -> None:
-        """Warn or raise if a graph has several components."""
-        most = int(laplacian.nullity.max())
-        if self.components == "separate" or most <= 1:
-            return
-        can_separate = not isinstance(self.neighbors, Landmarks) and not laplacian.graph.pattern.is_sharded
-        way_out = 'components="separate" to ' if can_separate else ""
-        message = (
-            f"the neighbourhood graph has {most} connected components, so that the first {most - 1} columns only "
-            f"distinguish them; use more neighbours or a larger bandwidth, or {way_out}embed each on its own"
-        )
-        if self.components == "error":
-            raise ValueError(message)
-        checks.warn(message, checks.GraphWarning)
 
     def _solve_components(self, laplacian: Laplacian, solved: list[Eigenpairs], *, fill: bool) -> Embedding:
         """Solve each component of two or more nodes on its own; columns that a component lacks are zero."""

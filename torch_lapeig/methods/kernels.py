@@ -273,12 +273,10 @@ class Isomap(KernelEmbedding):
     Geodesics are shortest paths on the neighbourhood graph, by Dijkstra's algorithm on the CPU. Gradients flow to the
     points along the edges of the paths; the paths are fixed. The kernel mostly has negative eigenvalues, too; see
     `MDS`. A new point x has the geodesics D̃(x, i) = min_j ‖x − x_j‖ + D(j, i) over its neighbours j by the rule of the
-    graph; other paths do not lead through it. A new point that equals a training point has the neighbours of the
-    training point, and so its row.
+    graph, and one that equals a training point its row.
 
-    With landmarks (de Silva & Tenenbaum 2003) the eigenproblem is solved on the landmarks only, and all other points
-    are embedded as new points; only distances to landmarks are computed and kept. Without landmarks, new points follow
-    the formula of landmark Isomap with the training set as landmarks.
+    With landmarks (de Silva & Tenenbaum 2003) the eigenproblem is solved on the landmarks only, to which alone
+    distances are computed, and all other points are embedded as new points. Without, all points are landmarks.
 
     Args:
         n_components: dimension of the embedding, at most the number of positive eigenvalues.

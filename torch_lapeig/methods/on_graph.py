@@ -126,10 +126,7 @@ class GraphEmbedding(OnGraph, EmbeddingModule):
         found = None if isinstance(x, Graph) else self._embed_small(x, None, solved)
         if found is None:
             found = self._solve_graph(laplacian, solved, fill=fill)
-        if laplacian.normalization == "symmetric":
-            state["train_degrees"] = laplacian.degrees
-        if laplacian.normalization == "unnormalized":
-            state["train_noise"] = self._error_of_values(laplacian)
+        state |= self._of_laplacian(laplacian)
         if needs_derivatives(found.embedding):
             state["off"] = self._off(graph, solved)
         is_zero = ~found.embedding.detach().any(0)  # a column that is missing, or after the eigengap
@@ -139,13 +136,15 @@ class GraphEmbedding(OnGraph, EmbeddingModule):
             **self._of_graph(found, graph),
         }
 
-    def _error_of_values(self, laplacian: Laplacian) -> Tensor:
-        """Return the round-off ``(N,)`` in eigenvalues of D − W, whose norm is at most twice the largest degree."""
+    def _of_laplacian(self, laplacian: Laplacian) -> State:
+        """Return degrees, or the round-off ``(N,)`` in eigenvalues of D − W, at most twice the largest degree."""
+        if laplacian.normalization != "unnormalized":
+            return {"train_degrees": laplacian.degrees} if laplacian.normalization == "symmetric" else {}
         largest = laplacian.largest_degree.expand_as(laplacian.active)
         if self.components == "separate":
             degrees, part = laplacian.exact_degrees.detach(), laplacian.graph.connected_components() + 1
             largest = torch.zeros_like(degrees).scatter_reduce(0, part, degrees, "amax")[part]
-        return ROUNDOFF_UNITS * torch.finfo(torch.float64).eps * 2 * largest
+        return {"train_noise": ROUNDOFF_UNITS * torch.finfo(torch.float64).eps * 2 * largest}
 
     def _off(self, graph: Graph, solved: list[Eigenpairs]) -> Tensor:
         """Return the matrix that `nystrom` needs for derivatives at equal eigenvalues; no fit keeps it."""

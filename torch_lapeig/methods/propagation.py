@@ -25,9 +25,8 @@ from torch_lapeig.support.threads import solve_each
 class LabelSpreading(SemiSupervised):
     """Scores F = (1 − α)(I − α S)⁻¹ Y with S = D^-½ W D^-½ (Zhou, Bousquet, Lal, Weston & Schölkopf 2004, section 2).
 
-    F is the limit of F ← α S F + (1 − α) Y, the iteration of scikit-learn's `LabelSpreading`: each node takes the share
-    α from its neighbours and keeps 1 − α of its own label, so that wrong labels can be corrected. Preconditioned
-    conjugate gradients solve for the limit to round-off, with gradients.
+    F is the limit of F ← α S F + (1 − α) Y, the iteration of scikit-learn's `LabelSpreading`, to round-off: each node
+    takes the share α from its neighbours and keeps 1 − α of its own label, so that wrong labels can be corrected.
 
     Args:
         neighbors: rule of the graph, as for `LaplacianEigenmaps`; ``Precomputed("affinity")`` for affinities or a

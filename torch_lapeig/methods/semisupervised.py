@@ -220,9 +220,8 @@ class SemiSupervised(OnGraph):
         if targets is not None:
             given, none = _numbers(targets, known, shape, mask), "NaN or known=False"
         else:
-            is_soft = labels.ndim == len(shape) + 1
-            rows = (_soft_rows if is_soft else _hard_rows)(labels, shape, self.n_classes, mask)
-            given, none = Given(rows, (rows.detach() > 0).any(-1), None), "zeros" if is_soft else "−1"
+            rows = _rows_of_labels(labels, shape, self.n_classes, mask)
+            given, none = Given(rows, (rows.detach() > 0).any(-1), None), "−1" if labels.ndim == len(shape) else "zeros"
         if not given.known.any():
             raise ValueError(f"{names[0]} must hold at least one {names[0][:-1]}, got {none} for every node; give more")
         return given._replace(rows=given.rows.to(like.dtype))
@@ -340,7 +339,19 @@ def _numbers(targets: Tensor, known: Tensor | None, shape: tuple[int, ...], mask
     return Given(rows, known, axes)
 
 
-def _hard_rows(labels: Tensor, shape: tuple[int, ...], n_classes: int | None, mask: Tensor | None) -> Tensor:
+def _rows_of_labels(labels: Tensor, shape: tuple[int, ...], n_classes: int | None, mask: Tensor | None) -> Tensor:
+    if labels.ndim == len(shape) + 1:
+        labels = checks.half_to_float32(labels)
+        if labels.shape[-1] == 1 and not labels.is_floating_point():
+            raise ValueError(f"labels must have shape {shape}, got {tuple(labels.shape)}; use labels.squeeze(-1)")
+        checks.check_floating(labels, "labels")
+        expected = (*shape, n_classes or "C")
+        if tuple(labels.shape) != (*shape, n_classes or labels.shape[-1]) or labels.shape[-1] == 0:
+            raise ValueError(f"soft labels must have shape {expected}, a row for each node, got {tuple(labels.shape)}")
+        labels = labels if mask is None else torch.where(mask[..., None], labels, 0)
+        checks.check_finite(labels, "labels")
+        checks.check_non_negative(labels, "labels")
+        return labels
     if labels.dtype.is_floating_point or labels.dtype.is_complex or labels.dtype == torch.bool:
         raise TypeError(
             f"labels must be integers, −1 for none, or soft, of shape {(*shape, 'C')}, got {labels.dtype} of shape "
@@ -356,21 +367,6 @@ def _hard_rows(labels: Tensor, shape: tuple[int, ...], n_classes: int | None, ma
     if classes > count:
         raise ValueError(f"labels must be smaller than n_classes={count}, got {classes - 1}; they are counted from 0")
     return torch.nn.functional.one_hot(labels + 1, count + 1)[..., 1:]  # the first column is of no label
-
-
-def _soft_rows(labels: Tensor, shape: tuple[int, ...], n_classes: int | None, mask: Tensor | None) -> Tensor:
-    labels = checks.half_to_float32(labels)
-    if labels.shape[-1] == 1 and not labels.is_floating_point():
-        raise ValueError(f"labels must have shape {shape}, got {tuple(labels.shape)}; use labels.squeeze(-1)")
-    checks.check_floating(labels, "labels")
-    classes = labels.shape[-1] if n_classes is None else n_classes
-    if tuple(labels.shape) != (*shape, classes) or classes == 0:
-        expected = (*shape, "C" if n_classes is None else n_classes)
-        raise ValueError(f"soft labels must have shape {expected}, a row for each node, got {tuple(labels.shape)}")
-    labels = labels if mask is None else torch.where(mask[..., None], labels, 0)
-    checks.check_finite(labels, "labels")
-    checks.check_non_negative(labels, "labels")
-    return labels
 
 
 def _of_classes(found: State, targets: Tensor, class_prior: str | tuple[float, ...] | None) -> State:

@@ -103,9 +103,8 @@ class Spectral(affinities.OnGraph):
 class SpectralEmbedding(Embedding, Spectral):
     """Laplacian eigenmaps as a replacement of `sklearn.manifold.SpectralEmbedding`, with ``transform`` for new samples.
 
-    Parameters, graphs and scale are scikit-learn's. The columns are equal to scikit-learn's up to their signs, and up
-    to the basis of the eigenspace where eigenvalues are equal. As features, try ten columns with
-    ``n_neighbors=11`` and ``weights=SelfTuning()``.
+    Parameters, graphs and scale are scikit-learn's, and so are the columns up to signs and the basis of an eigenspace.
+    As features, try ten columns with ``n_neighbors=11`` and ``weights=SelfTuning()``.
 
     Args:
         n_components: dimension of the embedding, smaller than the number of samples.
