@@ -280,10 +280,9 @@ class SymmetricOperator(Operator):
             excess = excess.masked_fill(ground == 0, 0)
             null = NullSpace(ground, torch.zeros_like(self.null.part), torch.zeros_like(self.null.counts))
         values, diagonal = torch.where(keep, self.values, 0), torch.where(free, self.diagonal, 0)
-        kind = {"null": null, "excess": excess, "of_affinities": null is not None}
-        return self._with(
-            values=values, diagonal=diagonal, active=self.active & free.reshape(self.active.shape), **kind
-        )
+        active, is_left = self.active & free.reshape(self.active.shape), null is not None
+        kind = {"null": null, "excess": excess, "active": active, "of_affinities": is_left}
+        return self._with(values=values, diagonal=diagonal, **kind)
 
     @cached_property
     def nullity(self) -> Tensor:
