@@ -40,7 +40,7 @@ def test_figures_of_the_readme_are_those_of_records():
     roll = [cell("eigensolvers-large", "Swiss roll", row, "s") for row in ("100,000", "1,000,000")]
     memory = cell("eigensolvers-large", "Swiss roll", "1,000,000", "peak MiB") / 1024
     text = " ".join((results.ROOT / "README.md").read_text().split())
-    times = f"{roll[0]:.1f} s on two cores, of a million points {roll[1]:.0f} s in {memory:.1f} GiB"
+    times = f"{roll[0]:.1f} s on two cores; those of a million points take {roll[1]:.0f} s and {memory:.1f} GiB"
     assert f"100,000 points take {times}" in text
 
     pyg, us, dense = "PyG, is_undirected=True", "torch_lapeig", "cdist, topk, eigh: the same graph"

@@ -1,9 +1,8 @@
 """Exact neighbours among points that lie on several ranks. Nothing here has gradients: a search only chooses edges.
 
 Each query is searched among the points of one rank first. The distance to the k-th neighbour found there excludes the
-ranks whose points all lie farther, by balls around parts of their points. The other ranks are queried, in rounds in
-which no rank receives more queries than it has points. So memory is O(N / W) for all data. If points are spread by
-locality, little more than the queries near borders is sent. Distances are direct differences, and ties go to the
+ranks whose points all lie farther, by balls around parts of their points. The others are queried, in rounds in which no
+rank receives more queries than it has points: memory is O(N / W). Distances are direct differences, and ties go to the
 smaller number, so the answer does not depend on the ranks.
 """
 
@@ -53,10 +52,9 @@ class ShardedSearch:
         """Return the ``k`` nearest points of every query of this rank, or of every own point among the others."""
         most = self.points.offsets[-1] - (queries is None)
         if k > most:
-            limit = "smaller than" if queries is None else "at most"
-            raise self.ranks.alike(
-                ValueError(f"k must be {limit} the number of points, got k={k} with {self.points.offsets[-1]} points")
-            )
+            limit = f"{'smaller than' if queries is None else 'at most'} the number of points"
+            got = f"got k={k} with {self.points.offsets[-1]} points"
+            raise self.ranks.alike(ValueError(f"k must be {limit}, {got}"))
         if self.ranks.world == 1:
             return self._own(k, queries, None)
         asked = self.x if queries is None else checks.primal(queries)

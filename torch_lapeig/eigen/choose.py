@@ -47,7 +47,7 @@ class Choice(NamedTuple):
 
 
 def choose(operator: Operator, k: int) -> Choice:
-    """Choose the solvers for the ``k`` smallest pairs of any operator; docs/theory.md has the reasons."""
+    """Choose the solvers for the ``k`` smallest pairs of any operator, with the reason."""
     n, batch, block = operator.num_nodes, operator.batch_size, FILTERS.block_size(k)
     if operator.nodes.is_sharded:
         return Choice((MULTIGRID, ChebyshevSubspace()), "rows on several ranks: as few sums as possible")

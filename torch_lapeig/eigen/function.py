@@ -30,7 +30,7 @@ class FunctionOperator(Operator):
 
     Args:
         function: called with a block Y ``(N, m)``, ``(B, N, m)`` for a batch, and the parameters; returns A(θ) Y of the
-            shape and dtype of Y. It must be linear in Y and symmetric, whatever θ is. Y is a copy, which it may change.
+            shape and dtype of Y. It must be linear in Y and symmetric for every θ. It may overwrite Y, which is a copy.
         shape: ``N``, ``(N,)`` or ``(B, N)``.
         parameters: the tensors θ to which gradients flow.
         bound: upper bound of the spectrum of each graph, a number or ``(B,)``, if A is positive semidefinite; default:

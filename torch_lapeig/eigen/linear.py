@@ -37,7 +37,7 @@ def solve_linear(operator: SymmetricOperator | Laplacian, rhs: Tensor) -> Tensor
     Args:
         operator: A, positive definite, float64; gradients flow to its values and its diagonal, in forward mode, too. Or
             the Laplacian D − W of a graph, ``"unnormalized"``, whose null vectors are constant on each component.
-        rhs: B, ``(N, m)`` or ``(B, N, m)``, float64; each column of each graph is a system of its own. Beside a
+        rhs: B, ``(N, m)`` or ``(B, N, m)``, float64; each column of each graph is a separate system. With a
             Laplacian columns sum to 0 on each component.
 
     Returns:

@@ -5,7 +5,7 @@ Linear finite elements on a mesh (Dziuk 1988; Pinkall & Polthier 1993) give L u 
     w_ij = ½ Σ cot(angle opposite of edge ij in a face),    m_i = ⅓ Σ (area of a face at i),
 
 sums over the faces at an edge, or at a vertex. Each face adds a positive semidefinite matrix whose null space is the
-constants, so that L is positive semidefinite whatever the signs of the w_ij, with one null vector for each component. A
+constants, so that L is positive semidefinite for any signs of the w_ij, with one null vector for each component. A
 cotangent is negative where an angle is obtuse; w_ij < 0 where the two angles opposite of an edge sum to more than π.
 
 Intrinsic Delaunay triangulation (Fisher et al. 2007) flips such edges within the surface, which keeps its shape. In the

@@ -27,7 +27,7 @@ from torch_lapeig.support.tuning import TALL
 class Operator:
     """Symmetric positive semidefinite matrix A(θ) for each of B graphs of N nodes.
 
-    A class of your own inherits from it, defines ``shape``, ``dtype``, ``device``, ``bound`` and ``matmul``, and may
+    Your own matrix is a subclass: it defines ``shape``, ``dtype``, ``device``, ``bound`` and ``matmul``, and may
     override other methods. `eigenpairs` solves it by the solvers that need only products. For gradients it defines
     ``parameters`` and ``matmul_at`` in place of ``matmul``; `FunctionOperator` makes an operator of a function.
 
@@ -66,7 +66,7 @@ class Operator:
     def matmul(self, y: Tensor) -> Tensor:
         """Return A Y for ``y`` ``(B, N, m)``, or ``(N, m)`` where there is one graph; shape and dtype as ``y``.
 
-        A method of your own leaves ``y`` as it is: solvers go on with it.
+        Your own method must not change ``y``: solvers still use it.
         """
         return self.matmul_at(tuple(map(checks.primal, self.parameters)), y)
 

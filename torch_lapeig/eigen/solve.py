@@ -25,7 +25,7 @@ from torch_lapeig.eigen.solvers.dense import Eigh
 from torch_lapeig.eigen.solvers.solver import RitzPairs, Solver, joined
 from torch_lapeig.eigen.symmetric import SymmetricOperator
 from torch_lapeig.graph.directed import SignedGraph
-from torch_lapeig.graph.graph import Graph, check_graph
+from torch_lapeig.graph.graph import Graph, batches_of_components, check_graph
 from torch_lapeig.support import checks, precision
 from torch_lapeig.support.cached import deep_copy
 from torch_lapeig.support.kinds import refuse
@@ -39,8 +39,8 @@ InnerProduct = Literal["identity", "degrees", "mass", "similarity"]
 class Eigenpairs:
     """The k smallest eigenpairs of a Laplacian, with the quality of the answer, and what kind of pairs they are.
 
-    All tensors have the dtype and device of the weights. Consumers ask ``is_complex``, ``inner_product`` and
-    ``is_sharded`` before they compute; docs/combinations.md has what they take.
+    All tensors have the dtype and device of the weights. Functions that take eigenpairs check ``is_complex``,
+    ``inner_product`` and ``is_sharded`` first, and refuse the kinds that they do not support.
 
     Attributes:
         values: ``(k,)`` or ``(B, k)``, ascending; carry gradients.
@@ -60,7 +60,7 @@ class Eigenpairs:
             weights are float32.
         resolved: bool ``()`` or ``(B,)``: the round-off of the solve, some eps times the norm of the matrix, is well
             below the range of the values and the next one, known null vectors aside. If not, vectors may be any mixture
-            of each other, and a `ResolutionWarning` says so. Equal values are no reason: ``gap`` speaks of them.
+            of each other, and a `ResolutionWarning` says so. Equal values do not clear this flag; see ``gap``.
         iterations: number of iterations of the solver.
         solver: the solver that found the pairs.
         is_sharded: whether the rows of ``vectors`` lie on several ranks, of which this process has its own.
@@ -111,6 +111,12 @@ class Eigenpairs:
         parts: dict[str, Any] = {name: torch.stack([getattr(item, name) for item in items]) for name in names}
         return dataclasses.replace(items[0], **parts, iterations=max(item.iterations for item in items))
 
+    def item(self, b: int, n: int) -> Eigenpairs:
+        """Return the pairs of one graph of a batch, of n nodes."""
+        names = ("values", "projected", "residuals", "gap", "converged", "resolved")
+        parts = {name: getattr(self, name)[b] for name in names}
+        return dataclasses.replace(self, vectors=self.vectors[b, :n], **parts)
+
     def reshaped(self, lead: tuple[int, ...], dtype: torch.dtype) -> Eigenpairs:
         """Return the pairs of a batch with another batch axis, ``()`` or ``(B,)``, in a dtype."""
         numbers = ("values", "vectors", "projected", "residuals", "gap")
@@ -130,7 +136,7 @@ class Auto:
     """
 
     def choose(self, operator: Operator, k: int) -> Choice:
-        """Choose the solvers for the ``k`` smallest pairs of an operator; docs/theory.md has the reasons."""
+        """Choose the solvers for the ``k`` smallest pairs of an operator, with the reason."""
         return choose(operator, k)
 
     def __call__(self, operator: Operator, k: int, tolerance: float, progress: Progress | None = None) -> RitzPairs:
@@ -145,10 +151,10 @@ class Solve:
     Args:
         solver: `Auto`, which chooses by size, storage, batch and estimated work, and tries another solver where the
             first does not converge; `Eigh`, `ChebyshevSubspace`, `Lobpcg`, `ShiftInvert` of
-            `torch_lapeig.eigen`; or a `Solver` of yours. A problem in float32 is solved and differentiated in float64,
+            `torch_lapeig.eigen`; or your own `Solver`. A problem in float32 is solved and differentiated in float64,
             and the answer is rounded.
         tolerance: maximum residual, relative to the gap after the k-th value, but never below round-off; default
-            1e-10 in float64 and 1e-8 in float32, but 1e-4 for an `Operator` of yours in float32.
+            1e-10 in float64 and 1e-8 in float32, but 1e-4 for your own `Operator` in float32.
         backward_tolerance: relative residual of the linear solve of the backward pass; default 1e-10 in float64 and
             1e-6 in float32.
         degeneracy: treatment of eigenvalues closer than the cluster width in the gradient. ``"mask"``: their rotation
@@ -626,10 +632,12 @@ def component_eigenpairs(
     k = checks.check_width(k, "k")
     checks.check_choice(normalization, "normalization", NORMALIZATIONS)
     found = []
-    for nodes in graph.nodes_of_components():
-        laplacian = Laplacian(graph.subgraph(nodes), normalization)
-        found.append(ComponentEigenpairs(nodes, eigenpairs(laplacian, min(k, len(nodes)), solve, **options)))
-    return found
+    for nodes, part in batches_of_components(graph, k):
+        sizes = [part.num_nodes] if part.mask is None else part.mask.sum(1).tolist()
+        pairs = eigenpairs(Laplacian(part, normalization), min(k, *sizes), solve, **options)
+        for b, own in enumerate(nodes.split(sizes)):
+            found.append(ComponentEigenpairs(own, pairs if part.mask is None else pairs.item(b, len(own))))
+    return sorted(found, key=lambda one: int(one.nodes[0]))
 
 
 @contextlib.contextmanager

@@ -23,6 +23,7 @@ from torch_lapeig.graph.search.exact import Metric
 from torch_lapeig.support import checks, precision
 from torch_lapeig.support.cached import cached_property, deep_copy, derived_property, make_usable
 from torch_lapeig.support.kinds import refuse
+from torch_lapeig.support.tuning import BATCHED_NODES
 
 G = TypeVar("G", bound="Graph")
 INDICES = (np.dtype(np.int32), np.dtype(np.int64))  # dtypes of SciPy's indices
@@ -451,7 +452,7 @@ class Graph:
         """Return the graph of some nodes and the edges among them, with gradients to the weights of these edges.
 
         In a training it is the graph of a mini-batch, whose rows are these nodes in this order: see
-        `torch_lapeig.samplers`. The cost is proportional to the edges at these nodes, whatever the size of the graph.
+        `torch_lapeig.samplers`. The cost is proportional to the edges at these nodes, for any size of the graph.
 
         Args:
             nodes: int64 ``(M,)``, distinct, in any order, which the result keeps. Node i of graph b in a batch has the
@@ -481,7 +482,7 @@ class Graph:
     def connected_components(self) -> Tensor:
         """Return labels int64, of the shape of the graph: 0, 1, … in each graph by first node; −1 for padding.
 
-        Edges of weight zero do not connect; an isolated node is a component of its own. SciPy computes the labels on
+        Edges of weight zero do not connect; an isolated node is a separate component. SciPy computes the labels on
         the CPU, label propagation on other devices.
 
         >>> Graph.from_edge_index(
@@ -515,6 +516,32 @@ class Graph:
 
 # Classes that `torch.load` may rebuild: their constructors check the tensors and numbers that a file holds.
 torch.serialization.add_safe_globals([Graph, Precomputed, SparsePattern, DensePattern])
+
+
+def batches_of_components(graph: G, k: int) -> list[tuple[Tensor, G]]:
+    """Return components of two nodes or more as graphs or batches of similar sizes, and their nodes ``(M,)`` in a row.
+
+    Components of fewer than k nodes are only together with others of as many; large ones are alone.
+    """
+    groups: dict[Any, list[Tensor]] = {}
+    for nodes in graph.nodes_of_components():
+        n, is_alone = len(nodes), not graph.is_sparse or len(nodes) > BATCHED_NODES
+        groups.setdefault((0, int(nodes[0])) if is_alone else (1, n if n < k else -n.bit_length()), []).append(nodes)
+    found = []
+    for parts in groups.values():
+        nodes = torch.cat(parts)
+        part = graph.subgraph(nodes)
+        if len(parts) > 1 and isinstance(pattern := part.pattern, SparsePattern):
+            sizes = torch.tensor([*map(len, parts)], device=nodes.device)
+            mask = torch.arange(int(sizes.max()), device=nodes.device) < sizes[:, None]
+            place = mask.flatten().nonzero().flatten()
+            ends = place[pattern.row], place[pattern.col]  # which ascend, as nodes do
+            r = part.similarity
+            similarity = None if r is None else r.new_ones(mask.numel()).index_copy(0, place, r).reshape(mask.shape)
+            pattern = SparsePattern.trusted(*ends, tuple(mask.shape), pattern.loops)
+            part = part._with(pattern=pattern, mask=mask, similarity=similarity)
+        found.append((nodes, part))
+    return found
 
 
 def _times_exp(wide: Tensor, exponent: Tensor) -> Tensor:

@@ -31,6 +31,7 @@ from torch_lapeig.graph.search.neighbors import (
     radius_neighbors,
     reach_of_points,
 )
+from torch_lapeig.graph.stored import weighted_by_stored
 from torch_lapeig.graph.weights import HeatKernel, Weighting, check_weighting
 from torch_lapeig.support import checks, precision
 
@@ -88,7 +89,7 @@ def knn_graph(
         k: neighbours of each point, k ≥ 1. A point is never its own neighbour. In a set of k points or fewer, single or
             in a batch, all pairs are joined, so that sizes may differ freely.
         symmetrize: ``"mean"`` averages the two directions, so that an edge that only one of its ends has chosen has
-            weight ½, as in scikit-learn; at least as good as the union in the study of docs/theory.md.
+            weight ½, as in scikit-learn; measured to be at least as good as the union.
             ``"union"`` gives such edges the weight 1 (Belkin & Niyogi 2003, section 2), ``"mutual"`` leaves them out.
         mask: bool ``(B, N)`` or ``(N,)``, False for padding.
         metric, backend, recall: of the search; see `nearest_neighbors`.
@@ -404,7 +405,7 @@ class KNN:
         """Return the edges of new points ``(Q, D)`` to the graph's points ``(N, D)``, with the state of `with_state`.
 
         Query q reaches point i if i is among the k nearest of q; i reaches q if q is no farther than i's own k-th
-        neighbour. ``symmetrize`` combines these two directions. The exact search finds them, whatever the backend.
+        neighbour. ``symmetrize`` combines these two directions. The exact search finds them, for every backend.
         """
         if self.metric not in COORDINATES:
             return _extended_by_rows(self, queries, x, state)
@@ -601,14 +602,13 @@ GraphRule = NeighborRule | Precomputed
 def check_rule_and_weights(neighbors: Any, weights: Any) -> Weighting | None:
     """Return the weighting of a graph's edges, `HeatKernel` where it is None; None with ``Precomputed("affinity")``."""
     check_weighting(weights)
-    if not isinstance(neighbors, Precomputed):
-        check_rule(neighbors, ', Precomputed("affinity")')
+    kind = neighbors.kind if isinstance(neighbors, Precomputed) else None
+    if kind is None:
+        check_rule(neighbors, ', Precomputed("affinity" or "distance")')
+    if kind == "kernel":
+        raise ValueError(f'neighbors must be a rule such as KNN(10), or Precomputed("affinity"), got {neighbors}')
+    if kind != "affinity":
         return HeatKernel() if weights is None else weights
-    if neighbors.kind != "affinity":
-        raise ValueError(
-            f'neighbors must be a rule such as KNN(10), or Precomputed("affinity"), got {neighbors}; of distances '
-            'take KNN(10, metric=Precomputed("distance"))'
-        )
     if weights is not None:
         raise ValueError(
             f'weights must be None with Precomputed("affinity"), got {checks.describe(weights)}; weight the graph '
@@ -621,7 +621,7 @@ def weighted_graph(
     neighbors: GraphRule, weights: Weighting | None, x: Tensor | Graph, mask: Tensor | None = None
 ) -> Graph:
     """Return the weighted graph of points, of affinities with ``Precomputed("affinity")``, or the `Graph` given."""
-    if isinstance(neighbors, Precomputed) or weights is None:
+    if weights is None:
         if isinstance(x, Graph) and mask is not None:
             raise ValueError(f"mask must be None with a Graph, got a mask too; {WITHOUT_MASK}")
         if isinstance(x, Tensor) and mask is not None and x.ndim in (2, 3):
@@ -630,4 +630,6 @@ def weighted_graph(
         return x if isinstance(x, Graph) else Graph.from_dense(x, mask)
     if isinstance(x, Graph):
         raise TypeError('x must be points, got a Graph; use neighbors=Precomputed("affinity")')
+    if isinstance(neighbors, Precomputed):
+        return weighted_by_stored(x, weights, mask)
     return weights(x, _check_graph_of(neighbors(x, mask), x, mask))

@@ -56,6 +56,15 @@ class NewEdges(NamedTuple):
 Bandwidth = float | Literal["median", "component-median", "steepest"]
 
 
+def by_lengths(lengths: Tensor, graph: Graph) -> tuple[Tensor, Graph]:
+    """Return points that are NaN, and the graph with lengths ``(E,)`` in their place."""
+    pattern = SparsePattern.__new__(SparsePattern)
+    squares = {"lengths": lengths, "squared_lengths": lambda x: lengths.to(x.dtype).square()}
+    vars(pattern).update(vars(graph.pattern), **squares)
+    # Who asks for coordinates, and not for lengths, finds NaN.
+    return lengths.new_full((*graph.shape, 1), torch.nan), graph._with(pattern=pattern)
+
+
 def _by_metric(method: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap ``forward`` or ``state`` of a weighting: it receives points whose Euclidean distances are the metric's."""
 
@@ -67,11 +76,7 @@ def _by_metric(method: Callable[..., Any]) -> Callable[..., Any]:
         if graph.metric in COORDINATES:
             points, measured_once = measured(x, graph.metric, graph.mask), graph._with(metric="euclidean")
         else:
-            lengths, pattern = edge_lengths(x, graph), SparsePattern.__new__(SparsePattern)
-            squares = {"lengths": lengths, "squared_lengths": lambda x: lengths.to(x.dtype).square()}
-            vars(pattern).update(vars(graph.pattern), **squares)
-            # Who asks for coordinates, and not for lengths, finds NaN.
-            points, measured_once = lengths.new_full((*graph.shape, 1), torch.nan), graph._with(pattern=pattern)
+            points, measured_once = by_lengths(edge_lengths(x, graph), graph)
         found = method(self, points, measured_once)
         return found._with(metric=graph.metric, pattern=graph.pattern) if isinstance(found, Graph) else found
 
@@ -202,7 +207,7 @@ class SimpleWeights(Weighting):
 
 
 class KernelWeights(Weighting):
-    """Weights W_ij = f(‖x_i − x_j‖²) by a function f of yours.
+    """Weights W_ij = f(‖x_i − x_j‖²) by your own function f.
 
     Args:
         kernel: f, elementwise from squared distances of any shape to finite, non-negative weights of the same shape. It

@@ -32,10 +32,9 @@ class OnLandmarks:
     With W = Z Λ⁻¹ Zᵀ the generalised eigenvectors of N points are Y = Z Y_m (1 − λ)^-½, where Y_m are those of the
     landmark graph Zᵀ Z, with Y_mᵀ Λ Y_m = I, and λ the eigenvalues of both. For new points this is Nyström's formula.
 
-    W has degrees of 1 whatever the density, so that W / (q_i q_j)^α with q = W 1 would change nothing. Therefore
-    `DensityCorrected` acts on how much points count: c_i = q_i^-α, where q is the sum of the kernel at landmarks. Then
-    C Z Λ⁻¹ Zᵀ C with Λ = diag(Zᵀ C 1) has the degrees c, and the formulas hold with the landmark graph Zᵀ C Z. The walk
-    is reversible with respect to c times the density of the points, which is even for α = 1.
+    W has degrees of 1 whatever the density. Therefore `DensityCorrected` acts on how much points count: c_i = q_i^-α,
+    where q is the sum of the kernel at landmarks. Then C Z Λ⁻¹ Zᵀ C with Λ = diag(Zᵀ C 1) has the degrees c, and the
+    formulas hold with the landmark graph Zᵀ C Z. The walk is reversible with respect to c times the density.
     """
 
     layer: GraphEmbedding
@@ -64,14 +63,9 @@ class OnLandmarks:
         graph = sums.graph(state["train_points"].dtype)
         # The degrees of points are 1, so that the problems of all normalisations are one.
         found = self.layer._solve_graph(Laplacian(graph, "random_walk"), solved, fill=fill)
-        state = {
-            **state,
-            "train_vectors": found.embedding,
-            "train_edges": graph.edge_index,
-            "train_connectivity": graph.weight,
-            "train_count": torch.tensor(count, device=graph.weight.device),
-            **self.layer._of_graph(found, graph),
-        }
+        state = state | self.layer._of_graph(found, graph) | {"train_vectors": found.embedding}
+        state |= {"train_edges": graph.edge_index, "train_connectivity": graph.weight}
+        state["train_count"] = torch.tensor(count, device=graph.weight.device)
         return state | {"embedding_": self._rows(shares, state)}
 
     def _extend(self, x: Tensor, state: State) -> Tensor:

@@ -35,6 +35,6 @@ def warn_of_no_loops() -> None:
     if calls.library() is None and os.environ.get("TORCH_LAPEIG_COMPILED") != "0":
         checks.warn(
             "torch_lapeig was installed without its compiled loops, and torch takes several times as long on graphs "
-            "of this size: install it with a C compiler at hand (docs/troubles.md), or set TORCH_LAPEIG_COMPILED=0",
+            "of this size: install a C compiler and then torch_lapeig again, or set TORCH_LAPEIG_COMPILED=0",
             UserWarning,
         )

@@ -1,7 +1,7 @@
 """scikit-learn estimators: NumPy in and out, thin faces over the modules with ``fit`` and ``transform``.
 
 Estimators have the names of scikit-learn's for the same method, and so have parameters of the same meaning.
-`SpectralEmbedding` and `SpectralClustering` replace scikit-learn's: docs/sklearn.md lists the differences.
+`SpectralEmbedding` and `SpectralClustering` replace scikit-learn's, and embed or label new samples.
 
 Needs scikit-learn ≥ 1.6, the extra ``sklearn``; ``import torch_lapeig`` alone does not.
 """
@@ -13,12 +13,9 @@ except ImportError as error:
 
     raise ImportError(f"torch_lapeig.sklearn needs scikit-learn ≥ 1.6: {how_to_install('sklearn')}") from error
 
-from torch_lapeig.sklearn.labels import HarmonicFunction as HarmonicFunction
-from torch_lapeig.sklearn.labels import HarmonicRegressor as HarmonicRegressor
+from torch_lapeig.sklearn.labels import HarmonicFunction as HarmonicFunction, HarmonicRegressor as HarmonicRegressor
 from torch_lapeig.sklearn.labels import LabelSpreading as LabelSpreading
-from torch_lapeig.sklearn.manifolds import ClassicalMDS as ClassicalMDS
-from torch_lapeig.sklearn.manifolds import Isomap as Isomap
-from torch_lapeig.sklearn.manifolds import KernelPCA as KernelPCA
+from torch_lapeig.sklearn.manifolds import ClassicalMDS as ClassicalMDS, Isomap as Isomap, KernelPCA as KernelPCA
 from torch_lapeig.sklearn.manifolds import LocallyLinearEmbedding as LocallyLinearEmbedding
 from torch_lapeig.sklearn.spectral import SpectralClustering as SpectralClustering
 from torch_lapeig.sklearn.spectral import SpectralEmbedding as SpectralEmbedding

@@ -1,7 +1,7 @@
 """Which kinds of objects a consumer refuses, and why, as data.
 
 A new kind is a row of `REFUSES`, and one of `KINDS` if it can be read off an object. `refuse` raises the rows at the
-door of a consumer, before any work; docs/combinations.md is printed from them, and the cells of the tests expect them.
+door of a consumer, before any work; a page of the documentation and the tests are made from them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SignedGraph → FACES; AddMagneticPE; sklearn.*
   because The matrices and lists of edges of other libraries are affinities there, too.
   says (edge_weight|affinity|affinities) must be non-negative, got a minimum of|got a SignedGraph; use
 DirectedGraph → AFFINITIES; SignedLaplacian
-  because D − W of arcs is not symmetric: it has no orthogonal eigenvectors and no quadratic form of its own.
+  because D − W of arcs is not symmetric: it has neither orthogonal eigenvectors nor a quadratic form.
   says got a DirectedGraph; use MagneticLaplacian\(.*\.affinities\(\)|must be a SignedGraph
 DirectedGraph → FACES
   because The matrices and lists of edges of other libraries are those of undirected graphs.
@@ -76,13 +76,13 @@ normalised Laplacian → eigenpairs, mass; eigenpairs, mass matrix
   ValueError mass must be None with normalization="{value.normalization}", which has the degrees as its mass; use
     Laplacian(graph, "unnormalized")
 similarity → eigenpairs, mass matrix
-  because W of `ImprovedWeights` is K diag(1/κ): its symmetric form has a diagonal mass of its own.
+  because W of `ImprovedWeights` is K diag(1/κ): its symmetric form already has a diagonal mass.
   ValueError mass must be a diagonal (N,) with ImprovedWeights, whose W is not symmetric, got a matrix
 complex pairs → eigenpairs, mass; eigenpairs, mass matrix; eigenpairs, largest
   because A Hermitian matrix is solved in its real form, whose orthonormal pairs combine to complex ones.
   says got MagneticLaplacian; use its eigenpairs\(k\)
 singular operator → solve_linear
-  because A system has a solution where the right-hand side sums to 0 on each component, beside constant null vectors.
+  because With constant null vectors, a system has a solution if the right-hand side sums to 0 on each component.
   says null vectors that are constant|rhs must sum to 0|must be a positive definite SymmetricOperator
 operator of products → Eigh; ShiftInvert; Lobpcg, multigrid; solve_linear
   because Decompositions, factors and multigrid are made of entries, which products do not give.
@@ -99,24 +99,27 @@ pairs with a mass or degrees → canonicalize
     lengths; use normalization="symmetric" without a mass
 complex pairs → SignInvariant
   because A complex vector is known up to a phase, and φ(v) + φ(−v) depends on it.
-  TypeError {name} must be real, got {value.dtype}: eigenvectors of a MagneticLaplacian have a phase in the place of a
+  TypeError {name} must be real, got {value.dtype}: eigenvectors of a MagneticLaplacian have a phase instead of a
     sign, which φ(v) + φ(−v) depends on; use StableEncoding or spectral_signature
 complex pairs → StableEncoding, real network
   because The entries of V φ(Λ) Vᴴ are complex: the network has to say what it makes of them.
   says complex entries .* MagneticLaplacian; let it begin with a\.abs\(\)
 complex pairs → plot_embedding
-  because A complex coordinate is a plane of its own.
+  because A complex coordinate is a plane by itself.
   says real numbers, got complex128|draw one item
 Precomputed → Isomap
   because Distances that are given join all pairs: what is left of Isomap is classical scaling.
   ValueError {name} must be a rule such as KNN(k), got {value}; for given distances use
     MDS(metric=Precomputed("distance"))
 Precomputed + weighting → *
-  because Affinities that are given have no lengths, of which a weighting is a function.
+  because A weighting is a function of lengths, and given affinities do not have lengths.
   says weights must be None with Precomputed\("affinity"\).*weight the graph beforehand
 metric of pairs → LLE; frozen; Sharded*
   because Lengths that are given, or of a metric without coordinates, are searched by rows of all distances.
   ValueError {name} must have metric="euclidean" or "cosine", got {value}
+stored distances → transform; out_of_sample; state_dict; frozen
+  because Which fitted points a new point would have for neighbours is not stored.
+  ValueError {name} must be a rule such as KNN(10, metric=Precomputed("distance")) for new points, got {value}
 Landmarks → SpectralClustering; HarmonicFunction; LabelSpreading; EigenmapsRegression
   because Rows of points are Z Y (1 − λ)^-½, which `LaplacianEigenmaps` and `DiffusionMap` form: find clusters and
     labels in their columns.
@@ -140,24 +143,24 @@ rule of a user → transform; out_of_sample; state_dict
   because A function of points says nothing about new points; `with_state` and `extend` do.
   says must have the methods with_state and extend.*got OwnRule
 rule of a user | extending rule of a user → frozen
-  because The code of a rule of yours is no expression of a fixed number of dense operations.
+  because The code of your own rule is not an expression of a fixed number of dense operations.
   says frozen needs neighbors=KNN\(k\), Radius\(r\) or Landmarks\(m\)|with_state and extend
 weighting of a user → frozen
-  because `extend` is code on lists of edges, of which a dense map has none; a `KernelWeights` of your function has.
+  because `extend` works on lists of edges, which a dense map does not have; use `KernelWeights` of your function.
   says frozen needs one of this library's weightings, got OwnWeights
 Isomap → frozen
   because Shortest paths to a new point take a search.
   says Isomap cannot be frozen
 LLE → frozen
-  because Each new point is reconstructed by a linear system of its own.
+  because Each new point is reconstructed by a separate linear system.
   says LLE cannot be frozen
 sharded graph → Whitening; normalized_cut; refine_cut; spectral_init; NeighborhoodSampler; EdgeSampler; plot_graph;
     HarmonicFunction; LabelSpreading; EigenmapsRegression; resistance_distances
   because A process has its own rows only: matrices, subgraphs and labels of all nodes are in none.
-  TypeError {name} must lie in one process, got a graph on several ranks; see docs/distributed.md
+  TypeError {name} must lie in one process, got a graph on several ranks; use the graph of ranks.gather(x)
 sharded graph → conversions; components, subgraph; component_eigenpairs
   because A process has its own rows only: matrices, subgraphs and labels of all nodes are in none.
-  says several ranks; (see )?docs/distributed\.md
+  says several ranks; use the graph of ranks\.gather\(x\)
 Precomputed → Sharded*
   because A matrix of pairs is on one process; points are what processes share.
   says neighbors must be KNN.* of points on several ranks
@@ -218,6 +221,7 @@ KINDS: dict[str, Callable[[Any], bool]] = {
     "Landmarks": _is("Landmarks"),
     "metric of pairs": lambda value: getattr(value, "metric", "euclidean") not in ("euclidean", "cosine"),
     "Precomputed": _is("Precomputed"),
+    "stored distances": lambda value: _is("Precomputed")(value) and value.kind == "distance",
     "rule that is not Landmarks": lambda value: not _is("Landmarks")(value),
 }
 

@@ -19,7 +19,7 @@ MOST_ROUNDING = 1e-5  # more than rounding to float32 may make of an eigenvalue 
 
 @dataclass(frozen=True)
 class ShiftInvert:
-    """Block Lanczos on (A + σ)⁻¹ by sparse factors: for graphs whose factors stay sparse, however hard they are.
+    """Block Lanczos on (A + σ)⁻¹ by sparse factors: for graphs whose factors stay sparse, even if the spectrum is hard.
 
     Paths, trees, grids, meshes, roads and data on curves and surfaces are such graphs; on data of many dimensions the
     factors fill in. Nodes are ordered by minimum degree. The wanted eigenvalues of A become the largest of the inverse

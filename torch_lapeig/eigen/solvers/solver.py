@@ -45,7 +45,7 @@ class Preconditioner(Protocol):
 
 
 class RitzPairs(NamedTuple):
-    """Approximate eigenpairs, ascending; pairs beyond the requested number are guards.
+    """Approximate eigenpairs, ascending; pairs after the requested number are guards.
 
     Attributes:
         values: ``(B, m)``, ascending.
@@ -84,7 +84,7 @@ class Solver(Protocol):
     """
 
     def __call__(self, operator: Any, k: int, tolerance: float, progress: Progress | None = None) -> RitzPairs:
-        """Return at least the ``k`` smallest pairs of each graph, to the residuals of `allowed_residual`.
+        """Return at least the ``k`` smallest pairs of each graph, with residuals no larger than `allowed_residual`.
 
         Args:
             operator: an `Operator`, of one graph or a batch.
