@@ -33,6 +33,7 @@ from torch_lapeig.support.progress import Progress, bar
 
 End = Literal["smallest", "largest", "nearest"]
 InnerProduct = Literal["identity", "degrees", "mass", "similarity"]
+Mass = tuple[Tensor | None, SymmetricOperator | None]  # M^½ of M = diag(M^½)², or M as a form
 
 
 @dataclass(frozen=True, eq=False)
@@ -388,30 +389,23 @@ def _mask_of(fixed: Any, shape: tuple[int, ...], operator: Operator) -> Tensor:
 
 
 def _pairs_of(
-    exact: Any,
-    operator: Operator,
-    mass: tuple[Tensor | None, SymmetricOperator | None],
-    k: int,
-    solve: Solve,
-    dtype: torch.dtype,
-    end: End,
-    nearest: float | None,
+    exact: Any, operator: Operator, mass: Mass, k: int, solve: Solve, dtype: torch.dtype, end: End, sigma: float | None
 ) -> Eigenpairs:
-    """Return the pairs at one end of the spectrum or inside, for M = diag(``root``²), or M as a form, as the mass."""
+    """Return the pairs at one end of the spectrum or inside."""
     is_laplacian, (root, form) = isinstance(exact, Laplacian), mass
     factor, inverse = exact.factor if is_laplacian and form is None else None, None
     if root is not None:
         inverse = 1 / root
         factor = inverse if factor is None else factor / root
-    normal = normalise(operator, inverse, form, largest=end == "largest", is_inside=nearest is not None)
+    normal = normalise(operator, inverse, form, largest=end == "largest", is_inside=sigma is not None)
     bare, k_there = normal.operator.frozen(), min(k, operator.all_nodes)
     tolerance, origin = solve.allowed(bare.dtype, dtype), None if is_laplacian else normal.shift
-    target = None if nearest is None else nearest * (1.0 if normal.factor is None else float(normal.factor))
+    target = None if sigma is None else sigma * (1.0 if normal.factor is None else float(normal.factor))
     unit = 1.0 if normal.factor is None else float(1 / normal.factor.abs().amin())
     problem = Problem(bare, k_there, tolerance, needs_derivatives(*normal.operator.tensors), origin, target)
     with torch.no_grad(), _progress_function(solve.progress, unit) as progress:
         solver = solve.solver
-        if form is not None or nearest is not None:
+        if form is not None or sigma is not None:
             solution = solve_pencil(problem, solver, progress)
         else:
             solvers = solver.choose(bare, problem.k).solvers if isinstance(solver, Auto) else (solver,)

@@ -114,8 +114,8 @@ class SymmetricOperator(Operator):
         constant_null: short for ``null=NullSpace.constant(diagonal)``: A 1 = 0.
 
     Raises:
-        TypeError, ValueError: tensors that are not float32 or float64, or of other shapes; values that are not
-            symmetric; parts of ``null`` out of range; a bound that is not finite, or below an entry of the diagonal.
+        TypeError, ValueError: other dtypes or shapes, values that are not symmetric, parts of ``null`` out of range, a
+            bound that is not finite or below an entry of the diagonal.
 
     >>> from torch_lapeig import eigenpairs
     >>> from torch_lapeig.graph import DensePattern
