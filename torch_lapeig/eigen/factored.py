@@ -94,9 +94,6 @@ class FactoredCosine(Operator):
         loops: whether the diagonal of W, all ones, stays. With it eigenvalues are at most 1, without it at most 2.
         similarity: ``"cosine"``, for X ≥ 0; ``"shifted"``: (1 + cos)/2 in its place, for rows of any signs.
 
-    Attributes:
-        degrees: sums of the rows of W, ``(N,)`` or ``(B, N)``, with gradients.
-
     Raises:
         TypeError, ValueError: another kind or dtype of X; no rows; NaN or Inf; an entry below zero for ``"cosine"``;
             columns of CSR that are not ascending; in `eigenpairs`, X that has changed in place.
@@ -192,7 +189,7 @@ class FactoredCosine(Operator):
 
     @property
     def degrees(self) -> Tensor:
-        """Return the sums of the rows of W, with gradients."""
+        """Return the sums of the rows of W, ``(N,)`` or ``(B, N)``, with gradients."""
         return self._scaled_at(*self.parameters)[1].degrees
 
     @property

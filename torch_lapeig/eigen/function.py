@@ -124,7 +124,6 @@ class FunctionOperator(Operator):
         return unit
 
     def _set_bound(self, ends: Ends) -> None:
-        """Set bounds of the spectrum, checked against Ritz values or estimated."""
         if self.bound is UNSET:
             return checks.set_frozen(self, lower=ends.lower.clamp_max(0), bound=ends.upper)
         given = self.bound if isinstance(self.bound, Tensor) else checks.check_number(self.bound, "bound", 0)

@@ -62,12 +62,6 @@ class Laplacian:
 
     Attributes:
         shape: ``(N,)`` for one graph, ``(B, N)`` for a batch.
-        degrees: ``(N,)`` or ``(B, N)``, d_i = Σ_j W_ij.
-        diagonal: c, ``(N,)`` or ``(B, N)``.
-        values: M on the edges, of the shape of ``graph.weight``.
-        symmetric: the `SymmetricOperator` of the same spectrum, in float64.
-        factor: factor at each node from the eigenvectors of ``symmetric`` to those of this operator, in float64; None
-            stands for 1.
 
     Raises:
         TypeError, ValueError: no `Graph`, an unknown ``normalization``.
@@ -90,7 +84,7 @@ class Laplacian:
 
     @property
     def factor(self) -> Tensor | None:
-        """Return the factor from eigenvectors of ``symmetric`` to those of this operator; None stands for 1."""
+        """Return the factor at each node from eigenvectors of ``symmetric`` to those of this operator; None for 1."""
         if self.normalization == "symmetric":
             return None
         # L_rw = D^-½ L_sym D^½, with a further factor r where W is only similar to a symmetric affinity.
@@ -140,19 +134,19 @@ class Laplacian:
     @property
     @precision.full_precision
     def degrees(self) -> Tensor:
-        """Return the degrees, with gradients."""
+        """Return the degrees d_i = Σ_j W_ij, ``(N,)`` or ``(B, N)``, with gradients."""
         return self.exact_degrees.to(self.dtype)
 
     @property
     @precision.full_precision
     def diagonal(self) -> Tensor:
-        """Return c, with gradients."""
+        """Return c, ``(N,)`` or ``(B, N)``, with gradients."""
         return self.degrees if self.normalization == "unnormalized" else self.active.to(self.dtype)
 
     @property
     @precision.full_precision
     def values(self) -> Tensor:
-        """Return M on the edges, with gradients."""
+        """Return M on the edges, of the shape of ``graph.weight``, with gradients."""
         return self._values.to(self.dtype)
 
     @property
@@ -184,7 +178,7 @@ class Laplacian:
 
     @derived_property
     def symmetric(self) -> SymmetricOperator:
-        """Return L_sym or L of ``graph.weight``; raise ValueError for no nodes, or weights negative or not finite."""
+        """Return L_sym or L in float64; raise ValueError for no nodes, or weights negative or not finite."""
         if self.graph.pattern.number_of(math.prod(self.graph.shape)) == 0:
             raise ValueError(f"laplacian must be of at least one graph with a node, got shape {self.graph.shape}")
         if is_invalid := self.has.invalid_weights:

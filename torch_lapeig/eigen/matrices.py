@@ -112,9 +112,8 @@ def real_form_of_matrix(matrix: Any, name: str) -> tuple[SymmetricOperator, tupl
     """Return the real form of Hermitian matrices, and their shape ``(N,)`` or ``(B, N)``."""
     pattern, values = entries_of_matrix(matrix, name)
     real, imaginary = (values.real, values.imag) if values.is_complex() else (values, torch.zeros_like(values))
-    return operator_of_entries(
-        *real_form(pattern, real[..., None], imaginary[..., None], pattern.shape[:-1])
-    ), pattern.shape
+    form = real_form(pattern, real[..., None], imaginary[..., None], pattern.shape[:-1])
+    return operator_of_entries(*form), pattern.shape
 
 
 def real_form_of_mass(mass: Any, shape: tuple[int, ...]) -> Any:

@@ -249,10 +249,7 @@ class Operator:
         return current
 
     def twice(self, centre: Tensor, half: Tensor) -> Callable[[Tensor, Tensor | None], Tensor]:
-        """Return the function 2 Ã Y − Z of Y and Z, None for 0, with Ã = (A − centre) / half for each graph, ``(B,)``.
-
-        On the processor it may overwrite Z.
-        """
+        """Return 2 Ã Y − Z of Y and Z, None for 0, which it may overwrite on the CPU; Ã = (A − centre) / half."""
         centre, scale = centre[:, None, None], 2 / half[:, None, None]
 
         def product(y: Tensor, before: Tensor | None) -> Tensor:

@@ -42,19 +42,6 @@ SHIFT = 0.1  # s over an estimate of the first eigenvalue
 F = TypeVar("F")
 
 
-def scales_entries(mass: Any, operator: Operator, k: int, *, is_iterative: bool, is_inside: bool) -> bool:
-    """Return whether a mass is a diagonal that scales K: of a batch, for an iterative solver, or of near numbers.
-
-    So is one of which more than half of the pairs are wanted: in the inverse the largest values lose digits.
-    """
-    if not isinstance(mass, Tensor) or mass.layout != torch.strided or mass.ndim != 1 or len(operator.shape) != 1:
-        return isinstance(mass, Tensor) and mass.layout == torch.strided and mass.shape == operator.shape
-    if not mass.is_floating_point() or len(mass) != operator.num_nodes:
-        return True  # refused where it scales
-    own = checks.primal(mass)[operator.active[0]]
-    return is_iterative or (2 * k > len(own) and not is_inside) or bool(own.max() <= MASS_RATIO * own.min())
-
-
 def checked_mass(mass: Any, operator: Operator) -> SymmetricOperator:
     """Return a mass, a diagonal ``(N,)`` or a matrix ``(N, N)``, in the operator's dtype, zero at inactive nodes."""
     n, shape, active = operator.num_nodes, tuple(getattr(mass, "shape", ())), operator.active[0]
@@ -72,13 +59,9 @@ def checked_mass(mass: Any, operator: Operator) -> SymmetricOperator:
         values, diagonal = mass[:0], mass
     else:
         form = operator_of(mass, "mass")
-        pattern, values, diagonal = form.pattern, form.values, form.diagonal
+        pattern, values, diagonal = form.pattern, form.values, form.diagonal.to(active.device)
         if hasattr(mass, "tocsr"):
-            pattern, values, diagonal = (
-                pattern.to(operator.device),
-                values.to(operator.device),
-                diagonal.to(active.device),
-            )
+            pattern, values = pattern.to(operator.device), values.to(operator.device)
         checks.check_floating(values, "mass")
         values = torch.where(pattern.at_row(active) & pattern.at_col(active), values, 0)
     checks.check_same_device(values, "mass", operator.bound, "laplacian")
@@ -91,7 +74,6 @@ def _not_definite(seen: str) -> ValueError:
 
 
 def _check_diagonal(mass: Any) -> None:
-    """Raise ValueError unless the diagonal of M is positive."""
     if not (mass > 0).all():
         way = "; eliminate nodes b without a mass, K_aa − K_ab K_bb⁻¹ K_ba, or leave out those that are held at 0"
         raise _not_definite(f"{float(mass.min()):.1e} on its diagonal{way if mass.min() == 0 else ''}")

@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -236,10 +236,8 @@ def _measured(
     if measure is None:
         # Rounding of the entries may make a quotient slightly negative: 0 is returned, with the residual of the
         # quotient. A more negative quotient is returned as 0 with the residual of 0, which shows the error.
-        least = -operator.round_off * (
-            torch.finfo(operator.given or operator.dtype).eps / torch.finfo(operator.dtype).eps
-        )
-        quotients = torch.where(quotients < least[:, None], 0, quotients)
+        coarser = torch.finfo(operator.given or operator.dtype).eps / torch.finfo(operator.dtype).eps
+        quotients = torch.where(quotients < -(operator.round_off * coarser)[:, None], 0, quotients)
     quotients = quotients.masked_fill(null, 0).to(vectors.dtype)
     values = torch.where(present, quotients, operator.above[:, None].to(quotients))
     rest = torch.addcmul(rest, weighted, (values - start)[:, None, :], value=-1)
@@ -312,9 +310,6 @@ def _with_exact_null_space(operator: Operator, vectors: Tensor, null: Tensor, fi
     return vectors if is_active else vectors * operator.active[..., None]
 
 
-T = TypeVar("T", bound=Operator)
-
-
 class Differentiated(NamedTuple):
     """Pairs with gradients: V ``(B, N, k)`` and Λ ``(B, k, k)``."""
 
@@ -350,24 +345,10 @@ class Products(Operator):
         return factor * (found if s is None else s * found) + shift * y
 
 
-def affine(operator: Operator, factor: Tensor, shift: Tensor, bound: Tensor, scale: Tensor) -> Any:
-    """Return f A + c for numbers ``(B,)`` of each graph, with gradients, the bound of its spectrum and its scale."""
-    if not isinstance(operator, SymmetricOperator):
-        inside, root = (operator.inside, operator.root) if isinstance(operator, Products) else (operator, None)
-        return Products(inside, root, factor, shift, bound, scale)
-    is_same = not bool((factor < 0).any() | (shift != 0).any())
-    at_nodes = factor if len(operator.shape) == 1 else factor[:, None]
-    values, diagonal = checks.finite_gradient(operator.values), checks.finite_gradient(operator.diagonal)
-    values = (values * operator.pattern.of_graph(factor)).reshape(values.shape)
-    diagonal = diagonal * at_nodes + (shift[:, None] * operator.active).reshape(operator.shape)
-    excess = None if operator.excess is None else operator.excess * factor[:, None]
-    null, of_affinities = operator.null if is_same else None, operator.of_affinities and is_same
-    kind = {"bound": bound, "size": scale, "definite": True, "null": null, "of_affinities": of_affinities}
-    return operator._with(values=values, diagonal=diagonal, excess=excess, **kind)
-
-
-def in_unit(operator: T, *, largest: bool = False, is_pencil: bool = False) -> tuple[T, Tensor | None, Tensor | None]:
-    """Return f A + c and f, c ``(B,)``; A itself and None for 1 and 0. A pencil has c = 0 and needs no definite A."""
+def in_unit(
+    operator: Any, *, largest: bool = False, is_pencil: bool = False
+) -> tuple[Any, Tensor | None, Tensor | None]:
+    """Return f A + c, with gradients, and f, c ``(B,)``; A and None for 1 and 0. A pencil has c = 0, A any sign."""
     if not (largest or is_pencil) and operator.is_near_one:
         return operator, None, None
     with torch.no_grad():
@@ -381,8 +362,19 @@ def in_unit(operator: T, *, largest: bool = False, is_pencil: bool = False) -> t
         unit, least = checks.next_power(reach), torch.finfo(reach.dtype).tiny
         unit = torch.where(checks.are_near_one(unit), 1, unit.clamp(least, 1 / least))
         factor, shift = (-1 if largest else 1) / unit, shift / unit
-        size = torch.maximum(size, reach) / unit
-    return affine(operator, factor, shift, reach / unit, size), factor, shift
+        bound, size = reach / unit, torch.maximum(size, reach) / unit
+    if not isinstance(operator, SymmetricOperator):
+        inside, root = (operator.inside, operator.root) if isinstance(operator, Products) else (operator, None)
+        return Products(inside, root, factor, shift, bound, size), factor, shift
+    is_same = not bool((factor < 0).any() | (shift != 0).any())
+    at_nodes = factor if len(operator.shape) == 1 else factor[:, None]
+    values, diagonal = checks.finite_gradient(operator.values), checks.finite_gradient(operator.diagonal)
+    values = (values * operator.pattern.of_graph(factor)).reshape(values.shape)
+    diagonal = diagonal * at_nodes + (shift[:, None] * operator.active).reshape(operator.shape)
+    excess = None if operator.excess is None else operator.excess * factor[:, None]
+    null, of_affinities = operator.null if is_same else None, operator.of_affinities and is_same
+    kind = {"bound": bound, "size": size, "definite": True, "null": null, "of_affinities": of_affinities}
+    return operator._with(values=values, diagonal=diagonal, excess=excess, **kind), factor, shift
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,7 +19,7 @@ from torch_lapeig.eigen.gradient.system import DEGENERACIES, Complement, Degener
 from torch_lapeig.eigen.gradient.tails import tiny_degree_rows
 from torch_lapeig.eigen.laplacian import NORMALIZATIONS, Laplacian, Normalization, needs_derivatives, warn_of_isolated
 from torch_lapeig.eigen.operator import Operator
-from torch_lapeig.eigen.pencil import checked_mass, scales_entries, solve_pencil
+from torch_lapeig.eigen.pencil import MASS_RATIO, checked_mass, solve_pencil
 from torch_lapeig.eigen.problem import Differentiated, Problem, Solution, check_answer, normalise, norms, report
 from torch_lapeig.eigen.solvers.dense import Eigh
 from torch_lapeig.eigen.solvers.solver import RitzPairs, Solver, joined
@@ -33,6 +33,7 @@ from torch_lapeig.support.progress import Progress, bar
 
 End = Literal["smallest", "largest", "nearest"]
 InnerProduct = Literal["identity", "degrees", "mass", "similarity"]
+Mass = tuple[Tensor | None, SymmetricOperator | None]  # M^½ of M = diag(M^½)², or M as a form
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,12 +172,9 @@ class Solve:
         loss_dtype: dtype in which a loss of the pairs is computed, if it is coarser than that of the weights: the
             round-off of its cotangents is no reason for a `DegeneracyWarning`.
 
-    Raises:
-        TypeError, ValueError: an option of another type or out of range.
+    An option of another type raises TypeError, one out of range ValueError.
 
-    >>> Solve(tolerance=1e-3, on_failure="raise").tolerance
-    0.001
-    >>> Solve(Eigh()).solver
+    >>> Solve(Eigh(), tolerance=1e-3, on_failure="raise").solver
     Eigh()
     """
 
@@ -230,14 +228,11 @@ DEFAULT = Solve()
 OF_OTHERS = {
     "which": "eigenpairs takes largest=True (by value: LA), or nearest=, such as nearest=0 (SM)",
     "sigma": "eigenpairs takes nearest=",
-    "M": "eigenpairs takes mass=",
-    "B": "eigenpairs takes mass=",
-    "v0": "solvers begin with random columns of a seed, such as Krylov(seed=1)",
-    "X": "solvers begin with random columns of a seed, such as Krylov(seed=1)",
+    **dict.fromkeys(("M", "B"), "eigenpairs takes mass="),
+    **dict.fromkeys(("v0", "X"), "solvers begin with random columns of a seed, such as Krylov(seed=1)"),
     "tol": "use tolerance=, relative to the gap",
-    "maxiter": "use a solver with a limit, such as Krylov(max_products=1000)",
+    **dict.fromkeys(("maxiter", "niter"), "use a solver with a limit, such as Krylov(max_products=1000)"),
     "mask": "padding belongs to the graph; fixed= holds nodes at 0",
-    "niter": "use a solver with a limit, such as Krylov(max_products=1000)",
 }
 
 
@@ -341,25 +336,26 @@ def eigenpairs(
                 f"nearest must be None with largest=True, fill=True and for a batch, got {nearest}; solve its matrices "
                 "one by one"
             )
-    is_iterative = not isinstance(solve.solver, Eigh | Auto)
-    scales = mass is None or scales_entries(mass, operator, k, is_iterative=is_iterative, is_inside=nearest is not None)
+    root, form, is_default = None, None, isinstance(solve.solver, Eigh | Auto)
     if mass is not None:
         refuse("eigenpairs, mass", operator=operator, laplacian=exact)
-        if isinstance(exact, Laplacian) and exact.graph.similarity is not None:
-            scales = False
-            if not isinstance(mass, Tensor) or mass.ndim != 1:
-                refuse("eigenpairs, mass matrix", laplacian=exact)
-    is_diagonal = isinstance(mass, Tensor) and mass.layout == torch.strided and mass.shape == operator.shape
-    root = None if mass is None or not (scales or is_diagonal) else _root_of_mass(mass, operator)
-    form = None if scales else checked_mass(mass, operator)
-    if form is not None:
-        root = None
-        if k > operator.fewest_active:
-            raise ValueError(
-                f"k must be at most {operator.fewest_active}, the nodes of positive degree, with a mass matrix, beside "
-                f"which no missing pairs are filled, got k={k}"
-            )
-    if (form is not None or nearest is not None) and not isinstance(solve.solver, (Auto, Eigh)):
+        is_similar, scales = isinstance(exact, Laplacian) and exact.graph.similarity is not None, False
+        if is_similar and not (isinstance(mass, Tensor) and mass.ndim == 1):
+            refuse("eigenpairs, mass matrix", laplacian=exact)
+        if isinstance(mass, Tensor) and mass.layout == torch.strided and mass.shape == operator.shape:
+            # A diagonal scales A in a batch, for an iterative solver, for most pairs, of which the largest would lose
+            # digits in the inverse of a pencil, and where its numbers are near each other.
+            root, own = _root_of_mass(mass, operator), checks.primal(mass)[operator.active.reshape(mass.shape)]
+            scales = mass.ndim > 1 or not is_default or (2 * k > len(own) and nearest is None)
+            scales = (scales or bool(own.max() <= MASS_RATIO * own.min())) and not is_similar
+        if not scales:
+            root, form = None, checked_mass(mass, operator)
+    if form is not None and k > operator.fewest_active:
+        raise ValueError(
+            f"k must be at most {operator.fewest_active}, the nodes of positive degree, with a mass matrix, beside "
+            f"which no missing pairs are filled, got k={k}"
+        )
+    if (form is not None or nearest is not None) and not is_default:
         asked = "a mass matrix" if nearest is None else f"nearest={nearest}"
         raise ValueError(f"solver must be None or Eigh() with {asked}, got {solve.solver}")
     if largest:
@@ -380,7 +376,6 @@ def eigenpairs(
 
 
 def _mask_of(fixed: Any, shape: tuple[int, ...], operator: Operator) -> Tensor:
-    """Return a mask of a shape ``(N,)`` or ``(B, N)`` of nodes given by a mask, or by their numbers in one graph."""
     if not isinstance(fixed, Tensor) or fixed.dtype != torch.bool:
         checks.check_indices(fixed, "fixed", shape[-1])
         if fixed.ndim != 1 or len(shape) > 1:
@@ -394,30 +389,23 @@ def _mask_of(fixed: Any, shape: tuple[int, ...], operator: Operator) -> Tensor:
 
 
 def _pairs_of(
-    exact: Any,
-    operator: Operator,
-    mass: tuple[Tensor | None, SymmetricOperator | None],
-    k: int,
-    solve: Solve,
-    dtype: torch.dtype,
-    end: End,
-    nearest: float | None,
+    exact: Any, operator: Operator, mass: Mass, k: int, solve: Solve, dtype: torch.dtype, end: End, sigma: float | None
 ) -> Eigenpairs:
-    """Return the pairs at one end of the spectrum or inside, for M = diag(``root``²), or M as a form, as the mass."""
+    """Return the pairs at one end of the spectrum or inside."""
     is_laplacian, (root, form) = isinstance(exact, Laplacian), mass
     factor, inverse = exact.factor if is_laplacian and form is None else None, None
     if root is not None:
         inverse = 1 / root
         factor = inverse if factor is None else factor / root
-    normal = normalise(operator, inverse, form, largest=end == "largest", is_inside=nearest is not None)
+    normal = normalise(operator, inverse, form, largest=end == "largest", is_inside=sigma is not None)
     bare, k_there = normal.operator.frozen(), min(k, operator.all_nodes)
     tolerance, origin = solve.allowed(bare.dtype, dtype), None if is_laplacian else normal.shift
-    target = None if nearest is None else nearest * (1.0 if normal.factor is None else float(normal.factor))
+    target = None if sigma is None else sigma * (1.0 if normal.factor is None else float(normal.factor))
     unit = 1.0 if normal.factor is None else float(1 / normal.factor.abs().amin())
     problem = Problem(bare, k_there, tolerance, needs_derivatives(*normal.operator.tensors), origin, target)
     with torch.no_grad(), _progress_function(solve.progress, unit) as progress:
         solver = solve.solver
-        if form is not None or nearest is not None:
+        if form is not None or sigma is not None:
             solution = solve_pencil(problem, solver, progress)
         else:
             solvers = solver.choose(bare, problem.k).solvers if isinstance(solver, Auto) else (solver,)
@@ -573,11 +561,8 @@ def _with_trivial(
     # Of length 1 for second derivatives, too.
     beside = beside + precision.matmul(beside, precision.matmul(turned.mT, turned)) / 2
     whole = torch.cat([first, beside], -1)
-    return found._replace(
-        vectors=torch.where(
-            solution.faint[:, None, None], checks.primal(vectors) + (whole - checks.primal(whole)), vectors
-        )
-    )
+    moved = checks.primal(vectors) + (whole - checks.primal(whole))
+    return found._replace(vectors=torch.where(solution.faint[:, None, None], moved, vectors))
 
 
 def _with_factor(
@@ -630,8 +615,7 @@ def component_eigenpairs(
         The components of two or more nodes, in the order of their first nodes; isolated nodes have no eigenpairs.
 
     Raises:
-        TypeError, ValueError: a graph that is not a `Graph`, k < 1, an unknown normalization, and the errors of
-            `eigenpairs`.
+        TypeError, ValueError: no `Graph`, k < 1, an unknown normalization, and the errors of `eigenpairs`.
 
     >>> pair = torch.tensor([[0.0, 1.0], [1.0, 0.0]])
     >>> graph = Graph.from_dense(torch.block_diag(pair, pair))
@@ -682,8 +666,6 @@ def _filled(pairs: Eigenpairs, s: Solution, k: int) -> Eigenpairs:
 
 
 def _check_request(operator: Operator, k: int, fill: bool, solve: Solve) -> int:
-    """Return the number of pairs, checked against the sizes of the graphs and the solver."""
-
     def facts() -> dict[str, Any]:
         parameters = {f"parameters[{i}]": parameter for i, parameter in enumerate(operator.parameters)}
         return checks.facts_of_rows(**parameters) | vars(solve) | {"progress": None, "k": k, "fill": fill}

@@ -114,8 +114,8 @@ class SymmetricOperator(Operator):
         constant_null: short for ``null=NullSpace.constant(diagonal)``: A 1 = 0.
 
     Raises:
-        TypeError, ValueError: tensors that are not float32 or float64, or of other shapes; values that are not
-            symmetric; parts of ``null`` out of range; a bound that is not finite, or below an entry of the diagonal.
+        TypeError, ValueError: other dtypes or shapes, values that are not symmetric, parts of ``null`` out of range, a
+            bound that is not finite or below an entry of the diagonal.
 
     >>> from torch_lapeig import eigenpairs
     >>> from torch_lapeig.graph import DensePattern
@@ -280,10 +280,9 @@ class SymmetricOperator(Operator):
             excess = excess.masked_fill(ground == 0, 0)
             null = NullSpace(ground, torch.zeros_like(self.null.part), torch.zeros_like(self.null.counts))
         values, diagonal = torch.where(keep, self.values, 0), torch.where(free, self.diagonal, 0)
-        kind = {"null": null, "excess": excess, "of_affinities": null is not None}
-        return self._with(
-            values=values, diagonal=diagonal, active=self.active & free.reshape(self.active.shape), **kind
-        )
+        active, is_left = self.active & free.reshape(self.active.shape), null is not None
+        kind = {"null": null, "excess": excess, "active": active, "of_affinities": is_left}
+        return self._with(values=values, diagonal=diagonal, **kind)
 
     @cached_property
     def nullity(self) -> Tensor:

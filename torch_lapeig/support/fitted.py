@@ -148,7 +148,6 @@ def _as_json(value: Any) -> str:
 
 
 def _differences(saved: Any, own: Any, name: str = "") -> list[str]:
-    """Return the differences between two configurations in words."""
     if isinstance(saved, dict) and isinstance(own, dict) and saved.get("class") == own.get("class"):
         parts = ((f"{name}.{key}".lstrip("."), saved.get(key), own.get(key)) for key in {**saved, **own})
         return [difference for part, there, here in parts for difference in _differences(there, here, part)]

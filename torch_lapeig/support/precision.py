@@ -282,14 +282,10 @@ class Function(torch.autograd.Function):
 
     @classmethod
     def vmap(cls, info: Any, in_dims: Any, *args: Any) -> tuple[Any, Any]:  # noqa: D102
-        found = [
-            cls.apply(*(a if d is None else a.select(d, i) for a, d in zip(args, in_dims, strict=True)))
-            for i in range(info.batch_size)
-        ]
-        return (
-            tree_map(lambda *parts: None if parts[0] is None else torch.stack(parts), *found),
-            tree_map(lambda part: None if part is None else 0, found[0]),
-        )
+        each = [[a] * info.batch_size if d is None else a.unbind(d) for a, d in zip(args, in_dims, strict=True)]
+        found = [cls.apply(*item) for item in zip(*each, strict=True)]
+        whole = tree_map(lambda *parts: None if parts[0] is None else torch.stack(parts), *found)
+        return whole, tree_map(lambda part: None if part is None else 0, found[0])
 
 
 class _Matmul(Function):

@@ -208,11 +208,8 @@ class _Pass:
         # Three cases: the skew part within a cluster is not zero, but left out; equal values have different cotangents;
         # the cut splits a cluster.
         noise, sizes = math.sqrt(self.loss_eps), (self.sizes[:, :, None] + self.sizes[:, None, :]) / 2
-        effect = {
-            "mask": "terms that depend on that choice are left out",
-            "lorentz": "terms that depend on that choice are damped",
-            "exact": "terms that depend on that choice are noise",
-        }[self.options.degeneracy]
+        left = {"mask": "left out", "lorentz": "damped", "exact": "noise"}[self.options.degeneracy]
+        effect = f"terms that depend on that choice are {left}"
         masked = self.found.are_equal & self.equal
         lost = self.skew.abs() * masked
         undefined = (lost > noise * (sizes + 1e-2 * self.size[:, None, None])).any(2).any(1)
@@ -321,22 +318,13 @@ class Complement:
         return lambda r: torch.stack([inverse(x) for inverse, x in zip(found, r, strict=True)])
 
     @cached_property
-    def _known(self) -> Tensor:
-        """Return V and the guards side by side."""
-        return torch.cat([self.s.vectors, self.s.guard_vectors], 2)
-
-    @cached_property
-    def _rest(self) -> Tensor:
-        """Return τ ``(B, 1, 1)``, 2 over the bound of the spectrum: of the size of A⁻¹ outside the guards."""
-        bound = self.operator.bound[:, None, None]
-        return torch.where(bound > 0, 2 / bound, 1)
-
-    @cached_property
-    def _scales(self) -> Tensor:
-        """Return the coefficients of the columns of ``_known`` in the preconditioner: (A − λ_i)⁻¹ − τ, and −τ for V."""
-        inverse, is_split = self._differences
-        guard_scales = -self._rest - inverse.masked_fill(is_split, 0)
-        return torch.cat([(-self._rest).expand(-1, self.s.values.shape[1], guard_scales.shape[2]), guard_scales], 1)
+    def _by_guards(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Return V and the guards U side by side, their coefficients −τ and (A − λ_i)⁻¹ − τ, and τ ``(B, 1, 1)``."""
+        bound, (inverse, is_split) = self.operator.bound[:, None, None], self._differences
+        rest = torch.where(bound > 0, 2 / bound, 1)  # of the size of A⁻¹ outside the guards
+        scales = -rest - inverse.masked_fill(is_split, 0)
+        scales = torch.cat([(-rest).expand(-1, self.s.values.shape[1], scales.shape[2]), scales], 1)
+        return torch.cat([self.s.vectors, self.s.guard_vectors], 2), scales, rest
 
     @cached_property
     def _weighted(self) -> tuple[Tensor, Tensor]:
@@ -358,15 +346,15 @@ class Complement:
 
     def image(self, x: Tensor) -> Tensor:
         """Return P' (A − λ_i M) x_i of each column."""
-        return self.project(
-            torch.addcmul(self.operator.matmul(x), self.s.values[:, None, :], self.operator.weigh(x), value=-1)
-        )
+        image, values = self.operator.matmul(x), self.s.values[:, None, :]
+        return self.project(torch.addcmul(image, values, self.operator.weigh(x), value=-1))
 
     def precondition(self, r: Tensor) -> Tensor:
         """Return (A − λ_i)⁻¹ on the guards, and the solver's preconditioner, or τ, on the rest."""
         inner, guards, inverse = self.s.operator.inner, self.s.guard_vectors, -self._differences.values
         if self._inverse is None:
-            return torch.baddbmm(self._rest * r, self._known, self._scales * inner(self._known, r))
+            known, scales, rest = self._by_guards
+            return torch.baddbmm(rest * r, known, scales * inner(known, r))
         # Project before the inverse: factors enlarge round-off most along null vectors.
         coefficients, weighted = inner(guards, r), self._weighted[1]
         rest = self._inverse(self.project(r - weighted @ coefficients))
@@ -455,9 +443,9 @@ class Complement:
         if target[0].numel() > SINGLE_THREADED_NUMBERS:
             return None
 
-        s, eps = self.s, torch.finfo(target.dtype).eps
-        system = {"vectors": s.vectors, "known": self._known, "values": s.values, "scales": self._scales}
-        system |= {"rest": self._rest[:, 0, 0], "enough": enough, "size": size, "round_off": 8 * eps * s.operator.bound}
+        s, eps, (known, scales, rest) = self.s, torch.finfo(target.dtype).eps, self._by_guards
+        system = {"vectors": s.vectors, "known": known, "values": s.values, "scales": scales}
+        system |= {"rest": rest[:, 0, 0], "enough": enough, "size": size, "round_off": 8 * eps * s.operator.bound}
         if self._splits:
             system["split"] = self._differences.are_equal.to(target.dtype)
         system = {name: x.detach().resolve_neg().contiguous() for name, x in system.items()}

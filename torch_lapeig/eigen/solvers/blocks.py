@@ -85,12 +85,7 @@ def symmetric_eigh(a: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def eigh_of_batch(a: Tensor, count: int | None = None) -> tuple[Tensor, Tensor]:
-    """Return eigenpairs of symmetric matrices ``(B, n, n)``, of which the lower triangles are read; see `in_parts`.
-
-    Compiled loops solve several small matrices in parallel. Fewer large matrices than threads are left to the threads
-    of LAPACK. An accelerator leaves matrices to the host that it would solve one after the other. All values are
-    returned, ascending, with the first ``count`` vectors.
-    """
+    """Return all values, ascending, and the first ``count`` vectors of symmetric matrices, by their lower triangles."""
     count = a.shape[-1] if count is None else count
     # Accelerators solve matrices of these sizes one after the other in torch before 2.12: 64 of 33² took 29 ms there
     # and 0.7 on 16 cores, copies included; of 64² 46 and 2.6, of 128² 98 and 19.

@@ -195,7 +195,6 @@ class ChebyshevSubspace:
 
 
 def _filtered(search: SubspaceSearch, x: Tensor, degree: Array, low: Array) -> Tensor:
-    """Return the filters of degrees ``(B,)`` of a block, damped above ``low`` ``(B,)``."""
     edge = to_device(torch.from_numpy(low).to(x.dtype), x)
     return search.operator.chebyshev(x, torch.from_numpy(degree), edge, search.operator.bound)
 

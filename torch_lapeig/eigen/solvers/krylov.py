@@ -223,7 +223,6 @@ class _Search:
                 space.restart(theta[:keep], turn[:, :keep])
 
     def _round_off(self, theta: Tensor) -> Tensor:
-        """Return the round-off of the residual of each θ."""
         request, form, size = self.request, self.form, theta.abs()
         if form.inverse is None and form.mass is None:
             return torch.full_like(size, request.round_off)
@@ -255,7 +254,13 @@ class _Search:
         """
         theta, residuals, x = found.theta, found.residuals, found.vectors[:, :count]
         rank, round_off = self.form.rank(theta), float(self._round_off(theta)[: count + 1][-1])
-        if not found.finished or found.is_whole or count == 0 or not self._may_lack(rank, count, round_off):
+        is_shown, last = not found.finished or found.is_whole or count == 0, rank[WIDTH - 1 :][:count]
+        if self.form.inverse is not None and not is_shown and len(last) == count:
+            # No value before the cut may have more copies than a block has columns; those that it splits do not matter.
+            first = rank[:count]
+            matters = first < rank[count] - 10 * round_off
+            is_shown = not bool((matters & (last - first <= CLOSE * first.abs())).any())
+        if is_shown:
             return x, True, 0.0
         number, cut = self._counted(rank, count, round_off, known.shape[1])
         free = int(self.request.operator.active_count) - known.shape[1]
@@ -282,16 +287,6 @@ class _Search:
             is_last, is_certain = is_beyond or not new.finished, new.finished
         is_certain = is_certain and (number is None or int((rank < cut).sum()) >= number)
         return x, is_certain, self._shortfall(tolerance, count, theta, residuals)
-
-    def _may_lack(self, rank: Tensor, count: int, round_off: float) -> bool:
-        """Return whether a value before the cut may have more copies than the columns of a block have shown."""
-        if self.form.inverse is None:
-            return True
-        first, last = rank[:count], rank[WIDTH - 1 :][:count]
-        if len(last) < count:
-            return True
-        matters = first < rank[count] - 10 * round_off  # copies of a value that the cut splits do not
-        return bool((matters & (last - first <= CLOSE * first.abs())).any())
 
     def _counted(self, rank: Tensor, count: int, round_off: float, known: int) -> tuple[int | None, float]:
         """Return the number of values before a cut between wanted and other ones, and the cut, as a rank."""
@@ -387,20 +382,18 @@ class Space:
         """Append blocks until so many more columns are multiplied, the next one does not fit in or none is left."""
         goal = self.products + products
         while self.products < goal and not self.is_full and not self.is_whole:
-            self._extend()
-
-    def _extend(self) -> None:
-        """Append the next block; blocks before the last two have no products with it but after a restart."""
-        j, p = self.dimension, self.following
-        end, count = j + p, self.c + j + p
-        rest = self.rows[count : count + p]
-        rest.copy_(self.form.product(self.rows[self.c + j : count].mT).mT)
-        found = self.next_block(self.rows[:count], rest, self.c + self._near, BlockLimits(self._least, self._unit))
-        self.matrix[j:end, :end] = found.products[self.c :].mT
-        self.dimension, self._near, self._least, self.coupling = end, j, found.least, found.factor.mT
-        self.products, self.following = self.products + p, p
-        if not found.is_made or end + p > self.free:
-            self._take_care(rest)
+            j, p = self.dimension, self.following
+            end, count = j + p, self.c + j + p
+            rest = self.rows[count : count + p]
+            rest.copy_(self.form.product(self.rows[self.c + j : count].mT).mT)
+            # Blocks before the last two have no products with the next one but after a restart.
+            limits = BlockLimits(self._least, self._unit)
+            found = self.next_block(self.rows[:count], rest, self.c + self._near, limits)
+            self.matrix[j:end, :end] = found.products[self.c :].mT
+            self.dimension, self._near, self._least, self.coupling = end, j, found.least, found.factor.mT
+            self.products, self.following = self.products + p, p
+            if not found.is_made or end + p > self.free:
+                self._take_care(rest)
 
     def _take_care(self, rest: Tensor) -> None:
         """Make the next block from a rest ``(p, N)`` that nearly depends on itself or the space, or is round-off."""
@@ -437,14 +430,13 @@ class Space:
     def ritz(self) -> tuple[Tensor, Tensor, Tensor]:
         """Return Ritz values, ascending, their coordinates in the space and the norms of their residuals."""
         values, turn = self.form.nodes.same_on_all_ranks(*symmetric_eigh(self._projected()))
-        return values, turn, torch.linalg.vector_norm(self.coupling @ self._tail(turn), dim=0)
+        return values, turn, torch.linalg.vector_norm(self._outside(turn), dim=0)
 
-    def _tail(self, turn: Tensor) -> Tensor:
-        """Return the coordinates in the last block."""
-        return turn[self.dimension - self.coupling.shape[1] :]
+    def _outside(self, turn: Tensor) -> Tensor:
+        """Return the part of the next block in A times combinations: C times the coordinates in the last block."""
+        return self.coupling @ turn[self.dimension - self.coupling.shape[1] :]
 
     def _projected(self) -> Tensor:
-        """Return A projected on the basis."""
         lower = self.matrix[: self.dimension, : self.dimension].tril()
         return lower + lower.tril(-1).mT
 
@@ -454,7 +446,7 @@ class Space:
 
     def images(self, turn: Tensor) -> Tensor:
         """Return A times combinations ``(N, p)``, without the residuals of vectors kept at a restart."""
-        inside, outside = self.combine(self._projected() @ turn), to_device(self.coupling @ self._tail(turn), self.rows)
+        inside, outside = self.combine(self._projected() @ turn), to_device(self._outside(turn), self.rows)
         return inside.addmm_(outside.mT, self.rows[self.c + self.dimension :][: self.following]).mT
 
     def restart(self, values: Tensor, turn: Tensor) -> None:

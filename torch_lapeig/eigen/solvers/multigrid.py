@@ -151,14 +151,9 @@ class SmoothedAggregation:
     ) -> Hierarchy | None:
         """Return the hierarchy of the Laplacian of edges; None where it would end far above the coarsest size.
 
-        The sums over aggregates of an excess on the diagonal are passed to the next level beside the Laplacian, whose
-        row sums stay zero. So no excess is too small to be kept beside the weights.
-
-        Args:
-            row, col: ``(E,)`` int32 or int64, both directions of every edge in CSR order, no loops.
-            weight: ``(E,)``, positive.
-            mass: ``(N,)``, the squares of the entries of the operator's null vector.
-            excess: ``(N,)``, non-negative: excess of the diagonal over the sums of weights; None for 0.
+        Edges are in CSR order, both directions, without loops, with positive weights; ``mass`` ``(N,)`` has the squares
+        of the null vector's entries. The sums over aggregates of an ``excess`` ≥ 0 on the diagonal ``(N,)`` are passed
+        to the next level beside the Laplacian, whose row sums stay zero: none is too small beside the weights.
         """
         generator = torch.Generator(weight.device).manual_seed(self.seed)
         matrix, mass = _laplacian(row, col, weight.double(), len(mass)), mass.double()
@@ -206,10 +201,7 @@ def cycle_on_ranks(nodes: Any, operator: Any, options: SmoothedAggregation) -> A
 def _coarsen(
     matrix: Tensor, diagonal: Tensor, excess: Tensor | None, room: float, generator: torch.Generator
 ) -> tuple[tuple[Tensor, Tensor], Tensor, Tensor, float, Tensor | None] | None:
-    """Return P with Pᵀ, Pᵀ L P, its diagonal with the excess, the radius of D⁻¹ L, and the excess of the next level.
-
-    None where the number of nodes hardly decreases.
-    """
+    """Return P with Pᵀ, Pᵀ L P, its diagonal, the radius of D⁻¹ L, the next excess; None for hardly fewer nodes."""
     row, col = _rows(matrix), matrix.col_indices()
     size = matrix.values().abs().masked_fill_(row == col, 0)
     largest = torch.segment_reduce(size, "max", offsets=matrix.crow_indices(), initial=0, unsafe=True)
@@ -273,7 +265,6 @@ def _laplacian(row: Tensor, col: Tensor, weight: Tensor, n: int) -> Tensor:
 
 
 def _rows(matrix: Tensor) -> Tensor:
-    """Return the row of each entry of a CSR matrix."""
     crow = matrix.crow_indices()
     return torch.repeat_interleave(crow.diff(), output_size=matrix.values().numel()).to(crow.dtype)
 

@@ -148,10 +148,7 @@ def ratio_to_allowed(
 def ratios(
     values: Array, residuals: Array, wanted: int, tolerance: float, round_off: Array | float
 ) -> tuple[Array, Array, Array]:
-    """Return ratios ``(B, 2)`` of residuals to their maximum: the largest of wanted pairs, and that of the next one.
-
-    With them the largest residuals of the wanted pairs ``(B,)``, and their maxima ``(B,)``.
-    """
+    """Return ratios ``(B, 2)`` to the maximum of residuals: of wanted pairs, the next one; the largest, its maximum."""
     last = values[:, wanted - 1 : wanted].sum(1) if wanted else 0.0
     gap = (values[:, wanted : wanted + 1] - np.reshape(last, (-1, 1))).sum(1)  # 0 without a next value
     allowed = allowed_residual(tolerance, gap, round_off)
@@ -186,9 +183,8 @@ def one_by_one(
         null = item.null_vectors(c)[0]
         request = Request(item, null, k - c, width - c, tolerance, progress)
         # With more components than wanted pairs the next value is 0 too, and nothing is left to solve.
-        answers.append(
-            request.answer(null.new_empty(0), null[:, :0], 0, True) if c == width or c > k else solve(request)
-        )
+        is_known = c == width or c > k
+        answers.append(request.answer(null.new_empty(0), null[:, :0], 0, True) if is_known else solve(request))
     return joined(operator, answers, k)
 
 
