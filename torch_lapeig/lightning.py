@@ -174,7 +174,7 @@ class SmoothnessCallback(Callback):
         if len(parts) != calls:
             raise ValueError(
                 f"SmoothnessCallback: nodes must return one entry for each of the {calls} calls of module "
-                f"{self.module!r} in a step, got {len(parts)}; return a tensor, or None for a call not smoothed"
+                f"{self.module!r} in a step, got {len(parts)}; return a tensor, or None for a call that is not smoothed"
             )
         return parts
 

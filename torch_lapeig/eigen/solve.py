@@ -232,7 +232,7 @@ class Solve:
         """Return options, of a solver, or the default for None, changed by name; raise TypeError for unknown names."""
         for name in options.keys() - vars(DEFAULT).keys():
             ours = OF_OTHERS.get(name, f"options are {', '.join(vars(DEFAULT))}")
-            raise TypeError(f"{name} is no option of this solve; {ours}")
+            raise TypeError(f"{name} is not an option of this solve; {ours}")
         found = value if isinstance(value, Solve) else DEFAULT if value is None else cls(value)
         return dataclasses.replace(found, **options) if options else found
 
@@ -362,7 +362,7 @@ def eigenpairs(
         root = None
         if k > operator.fewest_active:
             raise ValueError(
-                f"k must be at most {operator.fewest_active}, the nodes of positive degree, with a mass matrix, beside "
+                f"k must be at most {operator.fewest_active}, the nodes of positive degree, with a mass matrix, where "
                 f"which no missing pairs are filled, got k={k}"
             )
         if not isinstance(solve.solver, (Auto, Eigh)):
@@ -583,7 +583,7 @@ def _root_of_mass(mass: Any, operator: Operator) -> Tensor:
     if not (sound := checks.primal(mass) >= torch.finfo(mass.dtype).tiny).logical_or(~active).all():
         node = (active & ~sound).nonzero()[0].tolist()
         value = float(checks.primal(mass)[tuple(node)])
-        raise ValueError(f"mass must be positive, and no subnormal number, got {value} at node {node}")
+        raise ValueError(f"mass must be positive and not subnormal, got {value} at node {node}")
     return torch.where(active, mass, 1).double().sqrt().to(operator.dtype)
 
 

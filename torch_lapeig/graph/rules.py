@@ -606,8 +606,8 @@ def check_rule_and_weights(neighbors: Any, weights: Any) -> Weighting | None:
         return HeatKernel() if weights is None else weights
     if neighbors.kind != "affinity":
         raise ValueError(
-            f'neighbors must be a rule such as KNN(10), or Precomputed("affinity"), got {neighbors}; of distances '
-            'take KNN(10, metric=Precomputed("distance"))'
+            f'neighbors must be a rule such as KNN(10), or Precomputed("affinity"), got {neighbors}; for distances '
+            'use KNN(10, metric=Precomputed("distance"))'
         )
     if weights is not None:
         raise ValueError(
