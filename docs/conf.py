@@ -16,6 +16,7 @@ DOCS = Path(__file__).resolve().parent
 ROOT = DOCS.parent
 sys.path[:0] = [str(ROOT), str(DOCS)]
 
+import notebooks  # noqa: E402
 import torch_lapeig  # noqa: E402
 
 HOOKS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"][
@@ -125,7 +126,11 @@ html_theme_options = {
     "show_prev_next": True,
     "show_toc_level": 2,
     "navigation_with_keys": False,
-    "secondary_sidebar_items": {"**": ["page-toc"], "auto_gallery/index": []},
+    "secondary_sidebar_items": {
+        "**": ["page-toc"],
+        "auto_gallery/index": [],
+        "index": [],
+    },
     "footer_start": ["copyright"],
     "footer_end": [],
     **({"github_url": ADDRESS} if ADDRESS else {}),
@@ -199,6 +204,9 @@ def read(app: Sphinx, page: str, content: list[str]) -> None:
 
     text = re.sub(r"<!-- (?:value: |results: |end).*?-->", "", content[0])
     text = re.sub(r"<!--site\n(.*?)-->", r"\1", text, flags=re.DOTALL)
+    if page.startswith("paths/"):
+        file = f"../_build/notebooks/{Path(page).name}.ipynb"
+        text += f"\n{{download}}`This page as a notebook <{file}>`\n"
     if page == "api":
         text = re.sub(
             r"^\| (name|module) \|.*?(?=^$|\Z)", reference, text, flags=re.M | re.S
@@ -327,6 +335,7 @@ def check_width(app: Sphinx, document: nodes.document) -> None:
 
 def setup(app: Sphinx) -> None:
     """Connect the hooks."""
+    app.connect("builder-inited", lambda app: notebooks.write())
     app.connect("source-read", read)
     app.connect(
         "autodoc-process-docstring", escape, priority=400

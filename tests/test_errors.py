@@ -580,7 +580,7 @@ mesh_laplacian(CORNERS, FACES.tolist()) → faces must be a
 mesh_laplacian(CORNERS.half(), FACES) → vertices must be float32 or float64
 mesh_laplacian(CORNERS, FACES, intrinsic="yes") → intrinsic must be True or False
 MagneticLaplacian(RING).eigenpairs(2.5) → k must be an integer
-MagneticLaplacian(RING).eigenpairs(2, tolerence=1e-3) → tolerence is no option .* tolerance
+MagneticLaplacian(RING).eigenpairs(2, tolerence=1e-3) → tolerence is not an option .* tolerance
 MagneticLaplacian(RING, "0.25") → q must
 MagneticLaplacian(RING, [0.1, None]) → q must
 DirectedGraph.from_scipy(csr_array(np.eye(3) * 1j)) → affinity must hold real numbers
@@ -606,7 +606,7 @@ LaplacianEigenmaps(2, KNN(3), "heat") → weights must be a Weighting
 LaplacianEigenmaps(2, "affinity") → Precomputed\(.* got 'affinity'
 LaplacianEigenmaps(2, KNN(3))(GRAPH) → x must be points, got a Graph
 eigenpairs(LAPLACIAN, 2, "eigh") → solver such as Eigh\(\), got 'eigh'
-eigenpairs(LAPLACIAN, 2, warm_start=None) → warm_start is no option of this solve; options are solver, tol
+eigenpairs(LAPLACIAN, 2, warm_start=None) → warm_start is not an option of this solve; options are solver, tol
 Lobpcg(preconditioner=SmoothedAggregation) → preconditioner must be None or a preconditioner such as
 Lobpcg(preconditioner=Eigh()) → preconditioner must be None or a preconditioner such as
 LaplacianEigenmaps(2, KNN(3), type("Own", (HeatKernel,), {"extend": SimpleWeights.extend})()).fit(SHEET).frozen()

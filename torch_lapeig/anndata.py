@@ -163,7 +163,7 @@ def label_transfer(
     labels = adata.obs[key].astype("category").where(is_known).cat.remove_unused_categories()
     codes = torch.tensor(labels.cat.codes.to_numpy(), dtype=torch.int64)
     if not is_known.any():
-        raise ValueError(f"obs[{key!r}] must have a label at one cell at least, got missing values and marks only")
+        raise ValueError(f"obs[{key!r}] must have a label for at least one cell, got only missing values and marks")
     model = HarmonicFunction(Precomputed("affinity"), class_prior=class_prior).fit(graph, codes)
     key_added = key_added or f"{key}_transferred"
     transferred, dtype = labels.astype(object), labels.dtype

@@ -16,6 +16,8 @@ SITE = Path(__file__).parents[2] / "docs" / "_build" / "html"
 pytestmark = pytest.mark.skipif(not (SITE / "index.html").exists(), reason="the site is not built: make docs")
 PAGES = ["index.html", "guide.html", "api.html", "theory.html", "weights.html", "auto_gallery/index.html"]
 PAGES += ["api/torch_lapeig.LaplacianEigenmaps.html", "glossary.html"]
+SEARCHES = [(words, "newpoints") for words in ("Nyström", "semi-supervised", "out of sample", "few labels")]
+SEARCHES += [("DDP", "distributed"), ("command line", "command"), ("disconnected", "graphs")]
 
 
 def files():
@@ -38,9 +40,7 @@ def test_links_lead_somewhere():
     parts = {file: Parts(file.read_text(encoding="utf-8")) for file in files()}
     lost = []
     for file, found in parts.items():
-        for link in found.links:
-            if urlsplit(link).scheme:
-                continue
+        for link in (link for link in found.links if not urlsplit(link).scheme):
             path, anchor = urldefrag(urljoin(file.as_uri(), link))
             target = Path(unquote(urlsplit(path).path))
             target = target / "index.html" if target.is_dir() else target
@@ -58,14 +58,10 @@ def test_nothing_is_loaded_from_elsewhere():
         assert re.search(r'<link[^>]* href="\w+:', text) is None, file
 
 
-class Quiet(http.server.SimpleHTTPRequestHandler):
-    def log_message(self, *args):
-        pass
-
-
 @pytest.fixture(scope="module")
 def address():
-    handler = functools.partial(Quiet, directory=SITE)
+    quiet = type("Quiet", (http.server.SimpleHTTPRequestHandler,), {"log_message": lambda *_: None})
+    handler = functools.partial(quiet, directory=SITE)
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
@@ -99,21 +95,22 @@ def test_mathematics_is_drawn(browser, address, page):
     assert browser.execute_script("return document.querySelectorAll('mjx-merror').length") == 0
 
 
-@pytest.mark.parametrize(
-    ("words", "page"),
-    [
-        ("Nyström", "newpoints"),
-        ("DDP", "distributed"),
-        ("command line", "command"),
-        ("semi-supervised", "newpoints"),
-        ("out of sample", "newpoints"),
-        ("few labels", "newpoints"),
-        ("disconnected", "graphs"),
-    ],
-)
+@pytest.mark.parametrize(("words", "page"), SEARCHES)
 def test_search_finds_the_page(browser, address, words, page):
     browser.get(f"{address}search.html?q={quote(words)}")
     # Results come one by one: the first of them are there before the others.
     links = "Array.from(document.querySelectorAll('#search-results li a')).map(a => a.href)"
     assert wait_for(browser, f"{links}.some(link => link.includes('/{page}.html'))")
     assert complaints(browser) == []
+
+
+@pytest.mark.parametrize("width", [1200, 390])
+def test_front_page_fits_and_its_picture_can_be_read(browser, address, width):
+    size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    browser.get(address)
+    wait_for(browser, "document.readyState === 'complete'")
+    wide = "Array.from(document.querySelectorAll('html, pre')).filter(e => e.scrollWidth > e.clientWidth)"
+    assert browser.execute_script(f"return {wide}.map(e => e.textContent.slice(0, 99))") == []
+    image = "document.querySelector('.start img')"
+    assert browser.execute_script(f"return 33 * {image}.width / {image}.naturalWidth") > 12  # pixels of its words

@@ -32,5 +32,5 @@ def test_floors_are_the_versions_that_run():
 
 def test_an_older_torch_is_refused(monkeypatch):
     monkeypatch.setattr(torch, "__version__", "2.5.1+cpu")
-    with pytest.raises(ImportError, match=r"needs torch 2.6 or newer, and found 2.5.1"):
+    with pytest.raises(ImportError, match=r"needs torch 2.6 or newer, but found 2.5.1"):
         runpy.run_path(precision.__file__)

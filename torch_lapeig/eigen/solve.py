@@ -218,7 +218,7 @@ class Solve:
         """Return options, of a solver, or the default for None, changed by name; raise TypeError for unknown names."""
         for name in options.keys() - vars(DEFAULT).keys():
             ours = OF_OTHERS.get(name, f"options are {', '.join(vars(DEFAULT))}")
-            raise TypeError(f"{name} is no option of this solve; {ours}")
+            raise TypeError(f"{name} is not an option of this solve; {ours}")
         found = value if isinstance(value, Solve) else DEFAULT if value is None else cls(value)
         return dataclasses.replace(found, **options) if options else found
 
@@ -521,7 +521,7 @@ def _root_of_mass(mass: Any, operator: Operator) -> Tensor:
     if not (sound := checks.primal(mass) >= torch.finfo(mass.dtype).tiny).logical_or(~active).all():
         node = (active & ~sound).nonzero()[0].tolist()
         value = float(checks.primal(mass)[tuple(node)])
-        raise ValueError(f"mass must be positive, and no subnormal number, got {value} at node {node}")
+        raise ValueError(f"mass must be positive and not subnormal, got {value} at node {node}")
     return torch.where(active, mass, 1).double().sqrt().to(operator.dtype)
 
 

@@ -79,8 +79,8 @@ class Grounded(Operator):
                     break
         if self.rest is None:
             checks.warn(
-                f"harmonic functions are not solved for at {int(hard.sum())} of {int(self.free.sum())} nodes without "
-                "label, which are joined to labels by tiny weights only: their scores or gradients are zero; use a "
+                f"harmonic functions are not computed at {int(hard.sum())} of {int(self.free.sum())} nodes without "
+                "a label, which only tiny weights join to labels: their scores or gradients are zero; use a "
                 "larger bandwidth or more neighbours",
                 checks.ConvergenceWarning,
             )

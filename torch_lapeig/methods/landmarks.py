@@ -182,7 +182,7 @@ def _sample_of(blocks: Any, rule: Landmarks, progress: bool) -> Tensor:
         return next(_blocks_of([blocks[chosen.numpy() if isinstance(blocks, np.ndarray) else chosen]], False, ""))
     if isinstance(blocks, Iterator):
         raise TypeError(
-            "blocks must start anew each time they are iterated, as they are read twice, got "
+            "blocks must start again each time they are iterated, because they are read twice, got "
             f"{checks.describe(blocks)}; give an array, a list, a DataLoader or an object with __iter__"
         )
     # Each point draws a number, and those with the largest are the sample, however many points there are.

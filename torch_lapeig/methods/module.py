@@ -329,7 +329,7 @@ class EmbeddingModule(PointsModule):
     def _frozen(self, state: State) -> nn.Module:
         """Return the module of ``frozen``, which calls ``_of_all`` for the rows."""
         raise TypeError(
-            f"{type(self).__name__} cannot be frozen: its rows of new points are no fixed number of dense operations; "
+            f"{type(self).__name__} cannot be frozen: new points need more than a fixed number of dense operations; "
             "use LaplacianEigenmaps, SpectralClustering, MDS or KernelPCA"
         )
 

@@ -395,7 +395,7 @@ def nystrom(new: NewAffinities, state: State, normalization: Normalization = "ra
     far = total.isfinite() & (total < math.log(torch.finfo(total.dtype).tiny))
     if far.any():
         checks.warn(
-            f"{int(far.sum())} of {len(total)} new points are so far away that all their affinities underflow: their "
+            f"{int(far.sum())} of {len(total)} new points are so far away that all affinities underflow: their "
             "rows are those of the nearest training points (over 1 − λ)",
             checks.GraphWarning,
         )

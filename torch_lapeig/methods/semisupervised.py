@@ -355,7 +355,7 @@ def _rows_of_labels(labels: Tensor, shape: tuple[int, ...], n_classes: int | Non
     if labels.dtype.is_floating_point or labels.dtype.is_complex or labels.dtype == torch.bool:
         raise TypeError(
             f"labels must be integers, −1 for none, or soft, of shape {(*shape, 'C')}, got {labels.dtype} of shape "
-            f"{tuple(labels.shape)}; to carry numbers use targets=labels, float, with NaN for none"
+            f"{tuple(labels.shape)}; to propagate numbers use targets=labels, float, with NaN for none"
         )
     if tuple(labels.shape) != shape:
         raise ValueError(f"labels must have shape {shape}, one for each node, got {tuple(labels.shape)}")

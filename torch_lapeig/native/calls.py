@@ -66,8 +66,8 @@ def library() -> Any:
         _check_products(found)
     except (OSError, AttributeError) as error:
         warnings.warn(
-            f"the compiled loops of {path} cannot be used, {error}; torch is used instead, with equal answers in more "
-            "time: install torch_lapeig again",
+            f"the compiled loops of {path} cannot be used, {error}; torch is used instead, with equal answers but "
+            "slower: install torch_lapeig again",
             stacklevel=2,
         )
         return None

@@ -246,7 +246,7 @@ def symmetric(matrix: Matrix) -> Matrix:
     difference, round_off = abs(matrix - other), ROUNDOFF_UNITS * np.finfo(matrix.dtype).eps * matrix.max()
     if difference.max() > round_off and (difference - ASYMMETRY * (matrix + other)).max() > round_off:
         checks.warn(
-            "the affinities are not symmetric: the mean of the two directions is taken; give (A + A.T) / 2 to say so, "
+            "the affinities are not symmetric: their mean with the transpose is used; give (A + A.T) / 2 to say so, "
             f"or of one triangle {'A.maximum(A.T)' if issparse(matrix) else 'numpy.maximum(A, A.T)'}",
             checks.GraphWarning,
         )

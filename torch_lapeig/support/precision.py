@@ -28,7 +28,7 @@ FULL_VERSION = str(torch.__version__)
 VERSION = tuple(map(int, FULL_VERSION.split(".")[:2]))  # of the installed torch
 
 if VERSION < OLDEST:
-    raise ImportError(f"torch_lapeig needs torch 2.6 or newer, and found {FULL_VERSION}; pip install -U torch")
+    raise ImportError(f"torch_lapeig needs torch 2.6 or newer, but found {FULL_VERSION}; pip install -U torch")
 
 # Settings of torch for float32 products, on a GPU and on the processor; torch before 2.9 has the older interface only.
 PRODUCTS: tuple[Any, ...] = (

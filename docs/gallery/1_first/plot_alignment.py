@@ -1,10 +1,10 @@
 """
-Embeddings of three subsets, laid over each other
-=================================================
+Embeddings of three subsets, aligned
+====================================
 
-Eigenvectors are known up to signs, and those of close eigenvalues up to a rotation.
-Embeddings of two subsets, or of two days, can be compared once `align` has laid them
-over a reference by the rows they share.
+Eigenvectors are determined up to signs, and those of close eigenvalues up to a
+rotation. To compare embeddings of two subsets, or of two days, align them to a
+reference with `align`, on the rows that they share.
 """
 
 # %%

@@ -2,8 +2,8 @@
 Clusters that are not balls
 ===========================
 
-K-means cuts clusters in two that are bent or lie inside each other. Spectral clustering
-does not: it asks which points are connected, not which lie near a centre.
+K-means cuts clusters in two if they are bent or lie inside each other. Spectral
+clustering does not: it asks which points are connected, not which are near a centre.
 """
 
 # %%

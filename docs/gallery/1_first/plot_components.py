@@ -3,8 +3,8 @@ A disconnected graph
 ====================
 
 A ``GraphWarning`` about connected components means that the graph is disconnected. This
-example shows what the embedding is then, and three things to do: take it as it is,
-embed each component on its own, or refuse.
+example shows what the embedding then looks like, and three things to do: take it as it
+is, embed each component on its own, or raise an error.
 """
 
 # %%

@@ -3,7 +3,8 @@ When points are denser in places
 ================================
 
 A map of unevenly sampled points shows the density as well as the shape. Density
-correction and improved Laplacian eigenmaps remove the density; here is how much of it.
+correction and improved Laplacian eigenmaps remove the density; this example measures
+how much of it.
 """
 
 # %%

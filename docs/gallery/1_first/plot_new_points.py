@@ -2,9 +2,9 @@
 New points on a half moon
 =========================
 
-Points that come after an embedding need no second embedding of all points. ``fit``
-keeps what ``transform`` needs, and Nyström's formula places new points among the old
-ones.
+Points that arrive after an embedding do not need a second embedding of all points.
+``fit`` stores what ``transform`` needs, and Nyström's formula places new points among
+the old ones.
 """
 
 # %%

@@ -2,9 +2,8 @@
 Pictures of an embedding
 ========================
 
-Whoever wants to look at an embedding draws it with three functions: points, spectrum,
-graph. They draw into axes of matplotlib's and return them, so that titles and
-everything else are yours.
+Three functions draw an embedding: its points, its spectrum and its graph. They draw
+into matplotlib's axes and return them, so you can add titles and everything else.
 """
 
 # %%

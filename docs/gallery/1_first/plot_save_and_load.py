@@ -2,8 +2,8 @@
 Saving a fit and loading it
 ===========================
 
-To fit in one program and embed new points in another, keep the fit in a ``state_dict``,
-as of any PyTorch module. It loads into a fresh module of the same configuration,
+To fit in one program and embed new points in another, save the fit as a ``state_dict``,
+like that of any PyTorch module. It loads into a fresh module of the same configuration,
 without pickled code.
 """
 

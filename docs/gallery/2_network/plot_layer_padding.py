@@ -4,7 +4,7 @@ A layer for point clouds of unequal size
 
 Networks on point clouds need batches, and clouds have different numbers of points. The
 layer takes a padded batch and a mask; rows of padding are zero and have no influence,
-whatever they hold.
+even if they hold NaN.
 """
 
 # %%

@@ -2,8 +2,8 @@
 A bandwidth learned from the answer
 ===================================
 
-The kernel's bandwidth need not be tuned by hand: the loss has a gradient with respect
-to it, so that it is learned with everything else.
+You need not tune the kernel's bandwidth by hand: the loss has a gradient with respect
+to it, so the bandwidth is learned with everything else.
 """
 
 # %%

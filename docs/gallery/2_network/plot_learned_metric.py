@@ -2,11 +2,11 @@
 A metric learned through the eigenvectors
 =========================================
 
-Whoever has points whose channels are partly noise, and mixed, can learn a linear map in
-whose image neighbours are neighbours on a manifold: the loss is on the embedding, and
-its gradient goes through the eigenvectors, the weights and the distances back to the
-map. The quantity that is told here is no linear function of the points, so that least
-squares on them cannot find it.
+If channels of the points are mixed and partly noise, a linear map can be learned that
+makes neighbours in its image neighbours on a manifold. The loss is on the embedding,
+and its gradient flows through the eigenvectors, the weights and the distances back to
+the map. The given targets are not a linear function of the points, so least squares on
+the points cannot find the map.
 """
 
 # %%

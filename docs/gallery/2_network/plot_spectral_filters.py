@@ -2,7 +2,7 @@
 Filters, wavelets and signatures of a graph
 ===========================================
 
-A function of the eigenvalues makes a filter of signals on a graph. `SpectralFilter`
+A function of the eigenvalues defines a filter of signals on a graph. `SpectralFilter`
 learns it, with gradients that are exact at equal eigenvalues.
 """
 

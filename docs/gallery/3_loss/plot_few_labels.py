@@ -2,8 +2,8 @@
 Few labels for many points
 ==========================
 
-With thousands of points and a few labels, try this before any network: labels are
-carried along the neighbourhood graph, in seconds and without training.
+With thousands of points and a few labels, try this before any network: labels spread
+along the neighbourhood graph, in seconds and without training.
 """
 
 # %%

@@ -2,9 +2,9 @@
 Smoothness in mini-batches
 ==========================
 
-A network with few labels may learn from neighbours, whose outputs should be alike. The
-batch decides whether that helps: it must hold neighbours among *all* points, which a
-random batch does not.
+A network with few labels can learn from neighbours, whose outputs should be similar.
+The batch decides whether this helps: it must hold neighbours among *all* points, which
+a random batch does not.
 """
 
 # %%

@@ -2,9 +2,9 @@
 A network that becomes the eigenfunctions
 =========================================
 
-An encoder that is trained with the spectral loss gives eigenvectors at any number of
-new points, for the price of one forward pass. The minimum of the loss is known
-beforehand: the sum of the eigenvalues.
+An encoder trained with the spectral loss gives eigenvectors at any number of new
+points, for the price of one forward pass. The minimum of the loss is known beforehand:
+the sum of the eigenvalues.
 """
 
 # %%

@@ -2,10 +2,10 @@
 Communities that only directions show
 =====================================
 
-Three groups of nodes, joined at random: every two nodes have an edge with the same
-probability, so that the graph without directions has no groups. But edges between
-groups mostly run from the first to the second, from there to the third, and back to the
-first. The magnetic Laplacian sees it: its phases are the groups.
+Three groups of nodes are joined at random: every two nodes have an edge with the same
+probability, so the graph without directions has no groups. But edges between groups
+mostly run from the first to the second, from the second to the third, and from the
+third back to the first. The magnetic Laplacian sees this: its phases are the groups.
 """
 
 # %%

@@ -2,9 +2,9 @@
 One graph on two processes
 ==========================
 
-Several processes share the points of one graph that does not fit on one machine: each
-has its own rows, calls the same method, and gets its rows of the same answer. Here two
-processes on one machine talk over the loopback.
+Several processes share the points of one graph that does not fit on one machine. Each
+has its own rows, calls the same method, and gets its rows of the same answer. In this
+example two processes on one machine communicate over the loopback.
 """
 
 # %%

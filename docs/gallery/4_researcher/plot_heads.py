@@ -2,8 +2,8 @@
 Isomap, MDS, LLE and kernel PCA
 ===============================
 
-Six methods have one contract: the same calls, batches, masks, gradients, and new points
-by the same formula. Here they embed the same sheet.
+Six methods have the same calls, batches, masks, gradients, and the same formula for new
+points. Here they embed the same sheet.
 """
 
 # %%

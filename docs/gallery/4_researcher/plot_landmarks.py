@@ -2,9 +2,9 @@
 A hundred thousand points by landmarks
 ======================================
 
-Whoever has more points than a neighbour search likes joins each to a few landmarks. The
-eigenproblem is that of the landmarks, and every point, known or new, gets its row by
-its shares in them.
+If you have more points than a neighbour search can handle, join each point to a few
+landmarks. The eigenproblem is then that of the landmarks, and every point, known or
+new, gets its row from its shares in them.
 """
 
 # %%

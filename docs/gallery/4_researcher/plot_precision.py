@@ -2,8 +2,8 @@
 What float32 is worth
 =====================
 
-How far is an answer in single precision from the true one? Every embedding carries its
-residuals and its gap, and the two bound the angle.
+How far is an answer in single precision from the true one? Every embedding has its
+residuals and its gap, and together they bound the angle.
 """
 
 # %%

@@ -2,7 +2,7 @@
 Segments of a photograph
 ========================
 
-A picture is a graph: each pixel is joined to its neighbours, by weights that fall where
+A picture is a graph: each pixel is joined to its neighbours, with small weights where
 colours differ. Its clusters are segments.
 """
 

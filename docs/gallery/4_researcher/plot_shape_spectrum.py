@@ -2,9 +2,9 @@
 Can one hear the shape of a drum?
 =================================
 
-Here is a spectrum with a proven answer. Gordon, Webb and Wolpert (1992) found two
-polygons that are not congruent and have the same eigenvalues; so their discrete
-Laplacians are an exact test.
+This is a spectrum with a proven answer. Gordon, Webb and Wolpert (1992) found two
+polygons that are not congruent and have the same eigenvalues; their discrete
+Laplacians are therefore an exact test.
 """
 
 # %%

@@ -2,9 +2,9 @@
 A start for UMAP and t-SNE
 ==========================
 
-Whoever runs UMAP or t-SNE starts them from spectral coordinates of the neighbour graph.
-Where that graph is nearly disconnected, or falls into parts, the usual solvers hang or
-give up; here are both cases.
+UMAP and t-SNE start from spectral coordinates of the neighbour graph. If this graph is
+nearly disconnected, or falls into parts, the usual solvers hang or give up; this
+example has both cases.
 """
 
 # %%

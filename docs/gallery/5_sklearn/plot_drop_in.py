@@ -1,10 +1,10 @@
 """
-In the place of scikit-learn's SpectralEmbedding
-================================================
+Replacing scikit-learn's SpectralEmbedding
+==========================================
 
-A program with ``sklearn.manifold.SpectralEmbedding`` changes one import. The graph is
-the same entry by entry, the columns are the same up to their signs, and new samples can
-be placed.
+To replace ``sklearn.manifold.SpectralEmbedding`` in a program, change one import. The
+graph is the same entry by entry, the columns are the same up to their signs, and you
+can embed new samples.
 """
 
 # %%

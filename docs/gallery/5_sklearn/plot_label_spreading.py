@@ -2,9 +2,8 @@
 Label spreading as an estimator
 ===============================
 
-This estimator takes the place of ``sklearn.semi_supervised.LabelSpreading``: it solves
-for the limit that scikit-learn's iteration tends to, and its k-nearest-neighbour graph
-may be weighted.
+This estimator replaces ``sklearn.semi_supervised.LabelSpreading``: it solves for the
+limit of scikit-learn's iteration, and its k-nearest-neighbour graph may be weighted.
 """
 
 # %%

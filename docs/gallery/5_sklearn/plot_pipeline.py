@@ -2,9 +2,9 @@
 In a Pipeline, under GridSearchCV
 =================================
 
-With ``transform`` the embedding is a step of a pipeline, which scikit-learn's own
-``SpectralEmbedding`` cannot be. Its parameters, and a weighting's, are searched with
-the rest.
+With ``transform``, the embedding can be a step of a pipeline, which scikit-learn's own
+``SpectralEmbedding`` cannot. Its parameters, and those of a weighting, are searched
+with the rest.
 """
 
 # %%

@@ -241,7 +241,7 @@ class _Pass:
             )
         elif apart.any():
             checks.warn(
-                "the loss takes equal eigenvalues as different numbers, in which it has no derivative: "
+                "the loss distinguishes equal eigenvalues, where it has no derivative: "
                 f"{effect}; use a symmetric function of them, or with their vectors a function of Eigenpairs.projected",
                 checks.DegeneracyWarning,
             )
