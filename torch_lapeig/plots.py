@@ -219,8 +219,8 @@ def _draw_edges(axes: Axes, graph: Graph, y: Array) -> None:
         axes.quiver(*place.T, *way.T, color=colours[long], angles="xy", pivot="tip", scale=50, zorder=0.6, **shape)
 
 
-def colours_of(labels: Any, n: int) -> tuple[Array, Array, dict[str, Any], Any]:
-    """Return colours of points ``(n, 4)``, their order to draw, colours of classes by name, or a scale of numbers."""
+def colours_of(labels: Any, n: int, most: int = CLASSES) -> tuple[Array, Array, dict[str, Any], Any]:
+    """Return colours of points ``(n, 4)``, their order to draw, colours of ``most`` classes by name, or a scale."""
     from matplotlib import colormaps
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Normalize, to_rgba
@@ -251,10 +251,11 @@ def colours_of(labels: Any, n: int) -> tuple[Array, Array, dict[str, Any], Any]:
         return of_points, order, {}, scale
     names = [f"{value:.0f}" if is_numeric else str(value) for value in kinds.tolist()]
     shown = np.arange(len(kinds))
-    if len(kinds) > CLASSES:
-        shown = np.sort(np.argsort(-counts, kind="stable")[: CLASSES - 1])
-    colours = np.tile(to_rgba(GREY), (len(kinds), 1))
-    colours[shown] = colormaps["tab10" if len(shown) <= 10 else "tab20"](np.arange(len(shown)))
+    if len(kinds) > most:
+        shown = np.sort(np.argsort(-counts, kind="stable")[: most - 1])
+    colours, found = np.tile(to_rgba(GREY), (len(kinds), 1)), colormaps["tab10" if len(shown) <= 10 else "tab20"]
+    found = found if len(shown) <= CLASSES else colormaps["turbo"].resampled(len(shown))
+    colours[shown] = found(np.arange(len(shown)))
     of_points[is_there] = colours[codes]
     classes: dict[str, Any] = {names[i]: colours[i] for i in shown}
     if len(shown) < len(kinds):
@@ -269,7 +270,7 @@ def _draw_legend(axes: Axes, classes: dict[str, Any], scale: Any, name: str) -> 
     if scale is not None:
         axes.figure.colorbar(scale, ax=axes, label=name, shrink=0.8)
     for text, colour in classes.items():
-        shown = text if len(text) <= 30 else f"{text[:29]}…"
+        shown = (text if len(text) <= 30 else f"{text[:29]}…").replace("$", r"\$")  # no formula
         axes.scatter([], [], s=30, color=[colour], label=f" {shown}" if shown[:1] == "_" else shown)
     handles, texts = axes.get_legend_handles_labels()
     if handles:

@@ -19,12 +19,12 @@ from torch import Tensor
 from torch_lapeig.command.columns import ROUNDOFF, Array
 from torch_lapeig.command.reading import InputError
 from torch_lapeig.graph import KNN, Graph, HeatKernel, Neighbors, Precomputed, Weighting, nearest_neighbors, weights
-from torch_lapeig.methods import LaplacianEigenmaps
+from torch_lapeig.methods import LaplacianEigenmaps, SpectralClustering
 from torch_lapeig.support.progress import searches_reported
 
 NEIGHBORS = (10, 15, 20, 30)  # tried until the graph is connected
 COMPONENTS = 10
-MEDIAN = "the median of the squared lengths of the edges, unless --bandwidth gives it"
+MEDIAN = "the median of the squared lengths of the edges"
 WEIGHTINGS: dict[str, type[Weighting]] = {
     "heat": HeatKernel,
     "simple": weights.SimpleWeights,
@@ -43,12 +43,13 @@ class Decision(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """Fitted module on the CPU, weighted graph, choices, and warnings of the library."""
+    """Fitted module on the CPU, weighted graph, choices, warnings of the library, and clusters if asked for."""
 
     module: LaplacianEigenmaps
     graph: Graph
     choices: list[Decision]
     notes: list[str]
+    clusters: Array | None  # names of the cluster of each point, None of isolated ones
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,11 @@ class Searched(KNN):
         """Return the graph and each point's distance to its k-th neighbour."""
         first = Neighbors(self.nearest.indices[:, : self.k], self.nearest.squared_distances[:, : self.k])
         return self.with_neighbors(first, x)
+
+
+def count_of_clusters(text: str) -> int | str:
+    """Return "auto", or a number of clusters."""
+    return text if text == "auto" else int(text)
 
 
 def module_of(components: int, neighbors: int, weighting: str, bandwidth: float | None) -> LaplacianEigenmaps:
@@ -80,64 +86,81 @@ def embed(x: Any, options: Namespace) -> Answer:
     with warnings.catch_warnings(record=True) as caught, searches_reported(shows_bars):
         warnings.simplefilter("always")
         try:
-            if options.given:
+            if options.given in ("affinity", "edges") or issparse(x):
                 graph, choices = _of_pairs(x, options)
                 choices += _parts(graph, k, options)
                 module = LaplacianEigenmaps(k, Precomputed("affinity")).fit(graph.to(options.device))
             else:
                 given = torch.tensor(x, device=options.device)  # a copy: pandas gives read-only memory
-                nearest = nearest_neighbors(given, int(_count(options, "neighbors", n - 1, NEIGHBORS[-1], "").value))
+                most = int(_count(options, "neighbors", n - 1, NEIGHBORS[-1], "").value)
+                if options.given:
+                    given = ((given + given.T) / 2).fill_diagonal_(0)
+                    order = (given + torch.eye(n).to(given) * given.max() * 2).argsort(stable=True)
+                    nearest = Neighbors(order[:, :most], given)
+                else:
+                    nearest = nearest_neighbors(given, most)
                 choices = [_neighbors(nearest.indices.cpu().numpy(), options), Decision("weighting", name, why)]
                 module = module_of(k, int(choices[0].value), name, t).to(given)
                 assert module.weights is not None
-                rule, module.neighbors = module.neighbors, Searched(int(choices[0].value), nearest=nearest)
-                graph = module.weights(given, module.neighbors.with_state(given)[0])
+                rule, count = module.neighbors, int(choices[0].value)
+                search = (
+                    KNN(count, metric=Precomputed("distance")) if options.given else Searched(count, nearest=nearest)
+                )
+                module.neighbors, graph = search, module.weights(given, search.with_state(given)[0])
                 choices += _parts(graph, k, options)
                 module.fit(given)
                 module.neighbors = rule
+                if name == "heat":
+                    bandwidth = f"{float(module.state_dict()['train_weighting'][0, 0]):.6g}"
+                    choices.append(Decision("bandwidth", bandwidth, "given by --bandwidth" if t else MEDIAN))
+            clusters, found = _clusters(graph, options)
         except (ValueError, TypeError, NotImplementedError, RuntimeError, AssertionError) as error:
             raise error if isinstance(error, InputError) else InputError(" ".join(str(error).split())) from error
-    if not options.given:
-        bandwidth = f"{float(module.state_dict()['train_weighting'][0, 0]):.6g}"
-        choices += [Decision("bandwidth", bandwidth, MEDIAN)] if name == "heat" else []
     notes = list(dict.fromkeys(str(warning.message) for warning in caught))
-    return Answer(module.cpu(), graph.to("cpu"), [*choices, components], notes)
+    return Answer(module.cpu(), graph.to("cpu"), [*choices, components, *found], notes, clusters)
+
+
+def _clusters(graph: Graph, options: Namespace) -> tuple[Array | None, list[Decision]]:
+    """Return the names of the clusters of --clusters, by a QR decomposition, which has no randomness; or None."""
+    if options.clusters is None:
+        return None, []
+    is_given = options.clusters != "auto"
+    count: Any = int(_count(options, "clusters", graph.num_nodes - 1, 0, "").value) if is_given else "eigengap"
+    model = SpectralClustering(count, Precomputed("affinity"), assign_labels="cluster_qr").fit(graph)
+    labels, k = model.labels_.cpu().numpy(), model.n_clusters_
+    why = "given by --clusters" if is_given else "the number from 2 to 10 after which the gap of eigenvalues is largest"
+    if not is_given and float(model.gap_) <= 3 * float(model.eigenvalues_[k - 1]):
+        why += ", which is no evidence of more than one cluster"
+    sizes = ", ".join(map(str, np.bincount(labels[labels >= 0])))
+    names = np.array([None if label < 0 else str(label) for label in labels], dtype=object)
+    return names, [Decision("clusters", str(k), f"{why}: {sizes} points")]
 
 
 def _of_pairs(pairs: Any, options: Namespace) -> tuple[Graph, list[Decision]]:
-    """Return the graph of given affinities, or of distances with the weights of the heat kernel, and the choices."""
+    """Return the graph of given affinities, or of stored distances with the weights of the heat kernel, and choices."""
     n = pairs.shape[0]
     if options.given != "distance":
         pairs = csr_array((pairs + pairs.T) / 2, dtype=float)
         pairs.setdiag(0)
         return Graph.from_scipy(pairs), [Decision("weights", "given", f"by --given {options.given}")]
-    if issparse(pairs):
-        if options.neighbors is not None:
-            raise InputError("--neighbors does not go with sparse distances, whose stored pairs are the neighbours")
-        pairs = pairs.tocoo()
-        row, col, length = (part[pairs.row != pairs.col] for part in (pairs.row, pairs.col, pairs.data))
-        neighbors = Decision("neighbors", f"{len(row) / n:.3g} each", "the pairs that the file stores")
-    else:
-        most = int(_count(options, "neighbors", n - 1, NEIGHBORS[-1], "").value)
-        nearest = np.argsort(pairs + np.diag(np.full(n, np.inf)), axis=1, kind="stable")[:, :most]
-        neighbors = _neighbors(nearest, options)
-        nearest = nearest[:, : int(neighbors.value)]
-        row, col = np.repeat(np.arange(n), nearest.shape[1]), nearest.ravel()
-        length = pairs[row, col]
-    # The file or the search may have one direction of a pair only: the mean of both, as `KNN` takes it.
+    if options.neighbors is not None:
+        raise InputError("--neighbors does not go with sparse distances, whose stored pairs are the neighbours")
+    pairs = pairs.tocoo()
+    row, col, length = (part[pairs.row != pairs.col] for part in (pairs.row, pairs.col, pairs.data))
+    # The file may have one direction of a pair only: the mean of both, as `KNN` takes it.
     keys = np.concatenate([row.astype(np.int64) * n + col, col.astype(np.int64) * n + row])
     keys, place, directions = np.unique(keys, return_inverse=True, return_counts=True)
     lengths = np.bincount(place, np.tile(length.astype(float), 2)) / directions
     if (abs(lengths[place] - np.tile(length, 2)) > ROUNDOFF * lengths.max(initial=0)).any():
         raise InputError("a pair has a distance of its own in each direction: store their mean, or one for both")
     graph = Graph.from_scipy(csr_array((directions / 2, (keys // n, keys % n)), (n, n)))
-    one_sided = f"{int((directions == 1).sum()) // 2:,} are stored or near from one side: half the weight, as in KNN"
+    one_sided = f"{int((directions == 1).sum()) // 2:,} are stored from one side: half the weight, as in KNN"
     squares = torch.from_numpy(lengths).square()
     t = HeatKernel(options.bandwidth or "median").bandwidth(squares, graph)
     return graph.with_weight(graph.weight * torch.exp(-squares / t[graph.edge_index[0]])), [
-        neighbors,
+        Decision("neighbors", f"{len(row) / n:.3g} each", "the pairs that the file stores"),
         Decision("pairs", f"{len(keys) // 2:,}", one_sided),
-        Decision("bandwidth", f"{float(t[0]):.6g}", MEDIAN),
+        Decision("bandwidth", f"{float(t[0]):.6g}", "given by --bandwidth" if options.bandwidth else MEDIAN),
     ]
 
 

@@ -12,16 +12,37 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from torch_lapeig.command.reading import Data, InputError, check_known, is_number, listed, path_and_member, read
+from torch_lapeig.command.reading import (
+    SHOWN,
+    Data,
+    InputError,
+    check_known,
+    listed,
+    numbers_of_text,
+    path_and_member,
+    read,
+)
 
 Array = NDArray[Any]
 
 LEAST_POINTS = 4  # two eigenvectors, the constant one, and one more
-SHOWN = 5  # names of rows in a sentence
 SPREAD = 100  # ratio of spreads above which one column decides
 EXACT = 2**53  # float64 holds no odd integers beyond
 ROUNDOFF = 1e-5  # relative difference of the two directions of a pair
 SMALL = ("uint8", "int8", "uint16", "int16", "float16", "float32")  # float32 holds these exactly
+EDGES = {"source", "target"}  # names of two columns
+WAYS = (
+    "take categories by --one-hot, colours by --labels, row names by --index",
+    "name coordinates by --columns",
+)
+READINGS = {  # options by which words may be numbers, and their signs of decimals and thousands
+    "--decimal ,": (",", None),
+    "--thousands ,": (".", ","),
+    "--thousands ' '": (".", " "),
+    '--thousands "\'"': (".", "'"),
+    "--decimal , --thousands .": (",", "."),
+    "--decimal , --thousands ' '": (",", " "),
+}
 KINDS = {"b": "booleans", "M": "dates", "m": "durations", "c": "complex numbers"}  # by NumPy's letters
 
 
@@ -48,7 +69,8 @@ def used_of(data: Data, options: Namespace) -> Used:
         used = Used(data.rows, index_of(data, options))
     else:
         used = (_edges if options.given == "edges" else _table)(data, options)
-    used.lines = {"file": f"{data.source}: {data.said}", "rows": "", **used.lines}
+    account = {"lines": data.lines} if data.lines else {}
+    used.lines = {"file": f"{data.source}: {data.said}", **account, "rows": "", **used.lines}
     if options.labels:
         names += _label(used, data, options)
     names += [] if data.index is None else [data.index.name]
@@ -70,10 +92,16 @@ def _table(data: Data, options: Namespace) -> Used:
     columns = list(dict.fromkeys(options.columns)) or [name for name in names if name not in roles]
     if wrong := [*({*options.columns} & {*roles}), *({*options.one_hot} - {*columns})]:
         raise InputError(f"options contradict each other: {wrong[0]!r} is to be a coordinate, and is not to be one")
+    if options.columns and options.leave_out:
+        raise InputError("--leave-out has no effect next to --columns, which names all coordinates")
     left_out = [f"{name!r} ({roles.get(name, 'not among the columns')})" for name in names if name not in columns]
     categories = options.one_hot
     if not (is_new := isinstance(categories, dict)):  # else those of a run, with their values
         categories = {name: sorted(set(data.rows[name].dropna().astype(str))) for name in categories}
+    for name in [] if options.columns or data.index is None or not data.lines else columns:
+        if data.rows[name].dtype.kind in "iu" and _counts(data.rows[name].to_numpy()):
+            way = f"say --leave-out {quote(name)}, --index {quote(name)}, or name the coordinates by --columns"
+            raise InputError(f"{data.source}: the first column, which has no name, and {name!r} count rows: {way}")
     x, encoded = numbers_of(data, columns, categories, is_new=is_new)
     used = Used(x, index_of(data, options), columns, encoded, categories, shape=data.shape)
     used.lines["columns"] = f"{len(columns)}: {listed(columns, 12 if data.shape else 100)}"  # of arrays they count
@@ -103,22 +131,31 @@ def numbers_of(
 
 
 def _check_numbers(data: Data, columns: list[str], is_new: bool) -> None:
-    """Raise `InputError` with all columns that are not numbers, and the options, of which new rows have fewer."""
-    others = [name for name, dtype in data.rows.dtypes[columns].items() if dtype.kind not in "iuf" and len(data.rows)]
-    said = []
-    for name in others[:12]:
+    """Raise `InputError` with all columns that are not numbers, and with options that were tried on their cells."""
+    dtypes = data.rows.dtypes[columns]
+    others = [name for name, dtype in dtypes.items() if dtype.kind not in "iuf" and len(data.rows)]
+    if not others:
+        return
+    bad: dict[int, Any] = {}
+    said, place = [], data.rows.index.name or "row (from 0)"
+    ways = [] if is_new else [f"leave out by --leave-out {' '.join(map(quote, others))}", *WAYS]
+    ways += ["take edges by --given edges"] if EDGES.issubset(map(str.lower, others)) else []
+    for name in others:
         cells = data.rows[name].dropna()
-        words = [*cells[[not is_number(cell) for cell in cells]].items(), *cells.items()][:1]  # or large numbers
-        shown = "".join(f", such as {str(cell)!r} in row {row} from 0" for row, cell in words)
+        words = cells[numbers_of_text(cells.astype(str), ".", None).isna()]
+        shown = "".join(f", such as {str(cell)!r} in {place} {i}" for i, cell in [*words.items(), *cells.items()][:1])
         said.append(f"{name!r} ({KINDS.get(cells.dtype.kind, 'words')}{shown})")
-    if others:
-        ways = f"leave out by --leave-out {' '.join(map(quote, others))}, take categories by --one-hot, colours by"
-        ways += " --labels, row names by --index, or name coordinates by --columns; "
-        what = f"{len(others)} of {len(columns)} columns are not numbers: {', '.join(said)}"
-        raise InputError(
-            f"{data.source}: {what}: {'' if is_new else ways}--missing reads marks, --skip-lines skips lines such as"
-            " units, numbers are written as -1.5: --decimal , and --thousands , read others"
-        )
+        bad |= {} if len(words) == len(cells) else dict(words.items())
+        for option, signs in READINGS.items() if data.lines else ():
+            is_tried = not (option.startswith("--decimal") and has_points(data.rows[columns]))
+            if is_tried and numbers_of_text(cells, *signs).notna().all():
+                ways.append(f"read signs by {option}")
+    if data.lines and 0 < len(bad) <= SHOWN:
+        ways.append(f"read missing cells by --missing {' '.join(map(quote, sorted({*map(str, bad.values())})))}")
+        ways.append(f"skip lines by --skip-lines {' '.join(map(str, sorted({*bad, *(data.skipped or ())})))}")
+    ways.append("write numbers as -1.5" if data.lines else "save an array of numbers: x.astype(float)")
+    what = f"{len(others)} of {len(columns)} columns are not numbers: {', '.join(said[:12])}"
+    raise InputError(f"{data.source}: {what}: {'; '.join(dict.fromkeys(ways))}")
 
 
 def index_of(data: Data, options: Namespace) -> Any:
@@ -140,83 +177,110 @@ def _label(used: Used, data: Data, options: Namespace) -> list[str]:
             return []
     path, member = path_and_member(given)
     if not path.is_file():
-        check_known([given], own_names, f"there is no file {given}, and {data.source}")
-    found = read(given, options, len(used.index))
+        raise InputError(
+            f"there is no file {path}, and {data.source} has columns {listed(own_names) or 'without names'}"
+        )
+    own: dict[str, Any] = {"own": set(), "given": None, "one_hot": [], "skip_lines": data.skipped or {}}
+    found = read(given, Namespace(**vars(options) | own), len(used.index))
     index, names = index_of(found, options), [name for name in found.rows if name != options.index]
-    if member in names or (member and found.said.startswith("line")):
+    if member in names or (member and len(names) > 1):
         check_known([member], names, str(path))
         names = [member]
     if len(names) != 1:
         way = f"write {path}:NAME for the labels, and --index NAME for names of the rows in both files"
-        if found.shape:  # an array
+        if found.shape and not found.lines:  # an array
             way = "keep one of them: numpy.save('labels.npy', x[:, 0])"
         raise InputError(f"{path} has the columns {listed(found.rows)}: {way}")
     labels, how = found.rows[names[0]].to_numpy(object), "by place, as not both files have an index"
     if None not in (used.index.name, index.name):
-        there, own = index.astype(str), used.index.astype(str)
-        if twice := [*there[there.duplicated()], *own[own.duplicated()]]:
+        there, own_index = index.astype(str), used.index.astype(str)
+        if twice := [*there[there.duplicated()], *own_index[own_index.duplicated()]]:
             raise InputError(f"labels of {path} cannot be joined by the index: {listed(twice, SHOWN)} come twice")
-        place = there.get_indexer(own)
+        place = there.get_indexer(own_index)
         lost, spare = int((place < 0).sum()), len(there) - int((place >= 0).sum())
-        if lost == len(own):
-            raise InputError(f"{path} has labels of {listed(there, SHOWN)}, and none of {listed(own, SHOWN)}")
+        if lost == len(own_index):
+            raise InputError(f"{path} has labels of {listed(there, SHOWN)}, and none of {listed(own_index, SHOWN)}")
         labels = np.where(place < 0, None, labels[place])
-        how = f"joined by the index {own.name!r}: {lost} rows have no label, {spare} labels no row"
+        how = f"joined by the index {own_index.name!r}: {lost} rows have no label, {spare} labels no row"
+    elif options.given == "edges":
+        way = f"say --index NAME for the column of {path} with the names of the nodes"
+        raise InputError(f"labels of nodes are joined by their names, as edges have no order of nodes: {way}")
     elif len(labels) != len(used.index):
         way = "labels are joined by an index, if both files have it: --index NAME"
         raise InputError(f"{path} must hold a label for each of the {len(used.index)} rows, got {len(labels)}; {way}")
-    elif shared := [n for n in found.rows if n in own_names and n != names[0] and found.said.startswith("line 1")]:
+    elif shared := [n for n in found.rows if n in own_names and n != names[0] and not found.shape]:
         used.advice.append(f"both files have a column {shared[0]!r}: --index {quote(shared[0])} joins labels by it")
     used.labels, used.lines["labels"] = labels, f"{given} ({found.said}), {how}"
-    return list(found.rows) if data.index is not None else []
+    return list(found.rows) if data.index is not None or options.given == "edges" else []
 
 
 def _drop_missing(used: Used, source: str, options: Namespace) -> str:
-    """Leave out rows with missing or infinite values, and say so; raise `InputError` if that is not asked for."""
+    """Leave out rows with missing or infinite values, and say which; raise `InputError` if that is not asked for."""
     finite = np.isfinite(used.x)
     complete = finite.all(1)
     if complete.all():
         return ""
     bad, lost = used.index[~complete], (~finite).sum(0)
+    where = f"{bad.name or 'row'} {listed(bad, SHOWN)}"
     if not options.drop_rows_with_missing:
         said = ", ".join(f"{used.names[i]!r} {lost[i]}" for i in np.argsort(-lost, kind="stable")[:SHOWN] if lost[i])
-        where = f"{bad.name or 'row'} {listed(bad, SHOWN)}; by column {said}"
-        what = f"{len(bad)} of {len(complete)} rows have missing or infinite values ({where})"
+        what = f"{len(bad)} of {len(complete)} rows have missing or infinite values ({where}; by column {said})"
         ways = "fill them in, or leave out these rows by --drop-rows-with-missing"
         raise InputError(f"{source}: {what}: {ways}{'' if options.columns else ', or columns by --leave-out'}")
     used.x, used.index = used.x[complete], used.index[complete]
     used.labels = None if used.labels is None else used.labels[complete]
-    return f"; {len(bad):,} more have missing values and are left out (--drop-rows-with-missing)"
+    return f"; {len(bad):,} more have missing values and are left out (--drop-rows-with-missing): {where}"
 
 
-def advice(used: Used, data: Data) -> list[str]:
-    """Return sentences on columns that may change the answer; raise `InputError` if nothing can be embedded."""
-    x, names, said = used.x, used.names, []
+def check_points(used: Used, source: str) -> None:
+    """Raise `InputError` if points are few or equal, or if their squared distances leave the dtype."""
+    x = used.x
     if len(x) < LEAST_POINTS or x.shape[1] == 0 or not (x != x[0]).any():
         least = f"{LEAST_POINTS} rows, not all equal in {x.dtype}, and a column"
-        raise InputError(f"{data.source} must have {least}, got {x.shape[0]} × {x.shape[1]}")
-    width, limits = np.ptp(x.astype(np.float64), axis=0), np.finfo(x.dtype)
-    if not 1e4 * float(limits.tiny) ** 0.5 < width.max() < 1e-4 * float(limits.max) ** 0.5:
-        unit = f"the widest column spreads over {width.max():.1e}, whose square leaves {x.dtype}"
-        raise InputError(f"{data.source}: {unit}: take other units")
+        raise InputError(f"{source} must have {least}, got {x.shape[0]} × {x.shape[1]}")
+    width, limits = np.ptp(x.astype(np.float64), axis=0).max(), np.finfo(x.dtype)
+    if not 1e4 * float(limits.tiny) ** 0.5 < width < 1e-4 * float(limits.max) ** 0.5:
+        unit = f"the widest column spreads over {width:.1e}, whose square leaves {x.dtype}"
+        raise InputError(f"{source}: {unit}: take other units")
+
+
+def advice(used: Used, data: Data, x: Array) -> list[str]:
+    """Return sentences on columns that may change the answer, of points ``(N, D)`` after scaling."""
+    names, said, width = used.names, [], np.ptp(x.astype(np.float64), axis=0)
     spread = x.std(0, dtype=np.float64) * (width > 0)  # the deviation of equal numbers may be round-off
     first, others = int(spread.argmax()), np.delete(spread, spread.argmax())
     typical = np.median(others[others > 0]) if (others > 0).any() else np.inf
     if spread[first] > SPREAD * typical:
         times = f"spreads {spread[first] / typical:.0f} times as wide as the others and decides nearly all distances"
         said.append(f"column {names[first]!r} {times}: --standardize makes all columns count alike")
-    for i in np.flatnonzero(width == len(x) - 1):
-        if (np.diff(np.sort(x[:, i])) == 1).all():
+    for i in range(x.shape[1]):
+        if _counts(used.x[:, i]):
             options = f"--index {quote(names[i])} or --leave-out {quote(names[i])}"
             said.append(f"column {names[i]!r} counts the rows: if it is not a coordinate, say {options}")
-    whole = data.rows[[name for name, dtype in data.rows.dtypes[used.columns].items() if dtype.kind in "iu"]]
-    if large := [name for name in whole if max(int(whole[name].max()), -int(whole[name].min())) > EXACT]:
-        said.append(f"columns {listed(large)} have integers above 2⁵³, which are rounded: names of rows are --index")
+    for name in (name for name in used.columns if name not in used.categories):
+        is_whole = data.rows[name].dtype.kind in "iu" or (data.lines and not has_points(data.rows[[name]]))
+        if is_whole and max(int(data.rows[name].max()), -int(data.rows[name].min())) > EXACT:
+            said.append(
+                f"column {name!r} has integers above 2⁵³, which are rounded: names of rows are --index {quote(name)}"
+            )
     if not width.all():
         said.append(f"columns that are constant change no distance: {listed(np.array(names)[width == 0])}")
     if x.shape[0] == x.shape[1] and _asymmetry(x) <= ROUNDOFF:
         said.append("the table is square and symmetric: pairs of points are --given distance or --given affinity")
+    if EDGES.issubset(map(str.lower, names)):
+        said.append("columns are named source and target: edges are --given edges")
     return said
+
+
+def _counts(x: Array) -> bool:
+    """Return whether a column holds consecutive integers in any order."""
+    return len(x) > 1 and np.ptp(x) == len(x) - 1 and bool((np.diff(np.sort(x)) == 1).all())
+
+
+def has_points(table: Any) -> bool:
+    """Return whether a number of a table is not an integer."""
+    x = table.select_dtypes("float").to_numpy()
+    return bool((np.isfinite(x) & (x != np.floor(x))).any())
 
 
 def _asymmetry(pairs: Any) -> float:
@@ -256,19 +320,23 @@ def _edges(data: Data, options: Namespace) -> Used:
     """Return the affinities of edges: two columns of names, or three with a weight."""
     import pandas
 
-    left_out = (*options.leave_out, options.index)
-    rows = data.rows[options.columns or [name for name in data.rows if name not in left_out]]
+    if options.index in data.rows:
+        raise InputError(f"{data.source}: nodes have the names in the edges: say --leave-out {quote(options.index)}")
+    rows = data.rows[options.columns or [name for name in data.rows if name not in options.leave_out]]
     if rows.shape[1] not in (2, 3):
         way = f"choose among {listed(rows)} by --columns"
         raise InputError(f"{data.source}: edges are two names and perhaps a weight: {way}")
     weight = np.ones(len(rows))
     for name in list(rows)[2:]:
-        written = rows[name].astype(str).str.replace(options.decimal or ".", ".")
-        weight = pandas.to_numeric(written, errors="coerce").to_numpy(float)
-    if (lost := (rows.isna() | (rows == "")).any(axis=1) | ~np.isfinite(weight)).any():
-        raise InputError(f"{data.source}: the edge in row {int(lost.argmax())} from 0 lacks a name or a finite weight")
+        numbers = rows[name] if rows[name].dtype.kind in "iuf" else None
+        if numbers is None:
+            numbers = numbers_of_text(rows[name], options.decimal or ".", options.thousands)
+        weight = numbers.to_numpy(float)
+    if (lost := (rows.isna() | (rows == "")).any(axis=1).to_numpy() | ~np.isfinite(weight)).any():
+        where = f"{rows.index.name or 'row (from 0)'} {rows.index[lost.argmax()]}"
+        raise InputError(f"{data.source}: the edge in {where} lacks a name or a finite weight")
     code, names = pandas.factorize(rows.iloc[:, :2].astype(str).to_numpy(object).ravel())
-    if options.header is None and data.said.startswith("line") and (both := {*map(str, rows.columns[:2])} & {*names}):
+    if options.header is None and data.lines and (both := {*map(str, rows.columns[:2])} & {*names}):
         way = "say --header if it names the columns, or --no-header if it is an edge"
         raise InputError(f"{data.source}: line 1 has {listed(both)}, as later lines do: {way}")
     i, j = np.sort(code.reshape(-1, 2), 1).T
