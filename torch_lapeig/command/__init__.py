@@ -82,21 +82,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
         add("--skip-lines", nargs="+", type=int, metavar="NUMBER", help="numbers of lines that are not rows, from 1")
         add("--drop-rows-with-missing", action="store_true", help="leave out rows with missing or infinite numbers")
     options = parser.parse_args(arguments)
-    options.line = shlex.join(["torch-lapeig", *(sys.argv[1:] if arguments is None else arguments)])
+    options.line = sys.argv[1:] if arguments is None else arguments
     has_file = bool(options.labels) and path_and_member(options.labels)[0].is_file()  # on which options may act, too
     options.own = set() if has_file else {name for name in TEXT if getattr(options, name, None) is not None}
     try:
         options.run(options)
-    except InputError as error:
-        raise SystemExit(f"error: {error}") from None
-    except ImportError as error:
-        raise SystemExit(f"error: {error}: {how_to_install('embed')}") from None
     except KeyboardInterrupt:
-        print("interrupted: nothing was written", file=sys.stderr)
+        print("error: interrupted", file=sys.stderr)
         raise SystemExit(130) from None
     except Exception as error:
-        why = f"{type(error).__name__}: {' '.join(str(error).split())}"
-        raise SystemExit(f"error: {why}; if it is not memory, please report it as a fault of torch_lapeig") from None
+        ways = {InputError: "", ImportError: f": {how_to_install('embed')}", MemoryError: "not enough memory"}
+        way = next(
+            (way for kind, way in ways.items() if isinstance(error, kind)), f" ({type(error).__name__}, a fault)"
+        )
+        raise SystemExit(f"error: {' '.join(str(error).split())}{way}") from None
 
 
 def embed(options: Namespace) -> None:
@@ -109,26 +108,17 @@ def embed(options: Namespace) -> None:
         if getattr(options, name):
             raise InputError(f"--{name.replace('_', '-')} does not go with --given {options.given}")
     data = read(options.input, options)
-    used, scaling = columns.used_of(data, options), None
-    used.lines["command"] = options.line
-    x = used.x
-    if not options.given:
-        columns.check_points(used, data.source)
-        if options.standardize:
-            deviation = np.where((x == x[0]).all(0), 1, x.std(0, dtype=np.float64))
-            scaling = np.stack([x.mean(0, dtype=np.float64), deviation])
-            x = scaled(x, scaling)
-            used.lines["standardized"] = "each column less its mean, over its standard deviation"
-        used.advice += columns.advice(used, data, x)
+    used = columns.used_of(data, options)
+    used.lines["command"] = shlex.join(["torch-lapeig", *options.line])
     say(*report.of_input(used))
-    answer = choices.embed(x, options)
-    say(*report.of_answer(answer, used.index))
+    answer = choices.embed(used.x, options)
+    say(*report.of_answer(answer))
     y, name = answer.module.embedding_.numpy(), options.labels or "cluster"
     more = {name: found for name, found in (("label", used.labels), ("cluster", answer.clusters)) if found is not None}
-    white, clear = report.picture(answer, used, next(iter(more.values()), None), name)
-    page = report.page(f"{options.input}: {len(y):,} points", answer, used, more, name, clear)
-    files = {"report.html": page, "embedding.png": white, "embedding.npy": bytes_of(np.save, y)}
-    files["embedding.csv"] = rows_of(used, y, more)
+    png = report.picture(answer, used, next(iter(more.values()), None), name)
+    page = report.page(f"{options.input}: {len(y):,} points", answer, used, more, name, png)
+    files = {"report.html": page, "embedding.png": png, "embedding.csv": rows_of(used, y, more)}
+    files["embedding.npy"] = bytes_of(np.save, y)
     if not options.given:
         saved = {
             "module": [y.shape[1], int(answer.choices[0].value), options.weighting or "heat", options.bandwidth],
@@ -136,15 +126,14 @@ def embed(options: Namespace) -> None:
             "columns": used.columns,
             "shape": data.shape,
             "one_hot": used.categories,
-            "scaling": None if scaling is None else torch.from_numpy(scaling),
+            "scaling": None if used.scaling is None else torch.from_numpy(used.scaling),
             "reading": {name: getattr(options, name) for name in (*TEXT, "index")} | {"skip_lines": data.skipped},
         }
         files["model.pt"] = bytes_of(lambda file, content: torch.save(content, file), saved)
+        say(f"{out / 'model.pt'} embeds new rows: torch-lapeig transform {out} FILE")
     write(out, files)
     if options.given:
         (out / "model.pt").unlink(missing_ok=True)  # of another run
-    else:
-        say(f"{out / 'model.pt'} embeds new rows: torch-lapeig transform {out} FILE")
     say(f"{out / 'report.html'} has all of this, with a picture")
 
 
@@ -164,11 +153,12 @@ def transform(options: Namespace) -> None:
     say(*report.of_input(used))
     if not len(used.x):
         raise InputError(f"{options.new} has no rows to embed")
-    scaling = None if saved["scaling"] is None else saved["scaling"].numpy()
+    if saved["scaling"] is not None:
+        used.scale(saved["scaling"].numpy())
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            y = module.transform(torch.tensor(scaled(used.x, scaling), dtype=module.embedding_.dtype)).numpy()
+            y = module.transform(torch.tensor(used.x, dtype=module.embedding_.dtype)).numpy()
         except ValueError as error:
             raise InputError(f"{options.new}: {' '.join(str(error).split())}") from error
     say(*(f"note: {message}" for message in dict.fromkeys(str(warning.message) for warning in caught)))
@@ -247,8 +237,3 @@ def rows_of(used: Used, y: Array, more: dict[str, Array]) -> bytes:
 def stem(given: str) -> str:
     """Return the name of a file without its endings."""
     return Path(path_and_member(given)[0].name.removesuffix(".gz")).stem
-
-
-def scaled(x: Any, scaling: Array | None) -> Any:
-    """Return points less the mean of each column, over its deviation; mean and deviation are ``(2, D)``."""
-    return x if scaling is None else ((x - scaling[0]) / scaling[1]).astype(x.dtype)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from shlex import quote
 from typing import Any
@@ -12,16 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from torch_lapeig.command.reading import (
-    SHOWN,
-    Data,
-    InputError,
-    check_known,
-    listed,
-    numbers_of_text,
-    path_and_member,
-    read,
-)
+from torch_lapeig.command import reading
+from torch_lapeig.command.reading import SHOWN, Data, InputError, check_distinct, check_known, listed, numbers_of_text
 
 Array = NDArray[Any]
 
@@ -30,20 +21,15 @@ SPREAD = 100  # ratio of spreads above which one column decides
 EXACT = 2**53  # float64 holds no odd integers beyond
 ROUNDOFF = 1e-5  # relative difference of the two directions of a pair
 SMALL = ("uint8", "int8", "uint16", "int16", "float16", "float32")  # float32 holds these exactly
-EDGES = {"source", "target"}  # names of two columns
-WAYS = (
-    "take categories by --one-hot, colours by --labels, row names by --index",
-    "name coordinates by --columns",
-)
-READINGS = {  # options by which words may be numbers, and their signs of decimals and thousands
+KINDS = {"b": "booleans", "M": "dates", "m": "durations", "c": "complex numbers"}  # by NumPy's letters
+EDGES = {"source", "target"}  # names of the columns of edges
+TRIED = {  # options by which words may be numbers, and their signs of decimals and thousands
     "--decimal ,": (",", None),
     "--thousands ,": (".", ","),
     "--thousands ' '": (".", " "),
-    '--thousands "\'"': (".", "'"),
     "--decimal , --thousands .": (",", "."),
     "--decimal , --thousands ' '": (",", " "),
 }
-KINDS = {"b": "booleans", "M": "dates", "m": "durations", "c": "complex numbers"}  # by NumPy's letters
 
 
 @dataclass
@@ -57,8 +43,14 @@ class Used:
     categories: dict[str, list[str]] = field(default_factory=dict)  # the last columns of x, 0 and 1
     labels: Array | None = None
     shape: tuple[int, ...] = ()  # of each point in the file
+    scaling: Array | None = None  # mean and deviation of each column, ``(2, D)``
     lines: dict[str, str] = field(default_factory=dict)  # what was used
     advice: list[str] = field(default_factory=list)  # what changes the answer
+
+    def scale(self, scaling: Any) -> None:
+        """Subtract the mean of each column, and divide by its deviation."""
+        self.scaling, self.x = scaling, ((self.x - scaling[0]) / scaling[1]).astype(self.x.dtype)
+        self.lines["standardized"] = "each column less its mean, over its standard deviation"
 
 
 def used_of(data: Data, options: Namespace) -> Used:
@@ -82,80 +74,14 @@ def used_of(data: Data, options: Namespace) -> Used:
     else:
         named += _drop_missing(used, data.source, options)
     used.lines["rows"] = f"{len(used.index):,}, {named}"
+    if not options.given and not isinstance(options.one_hot, dict):  # else new rows
+        _check_points(used.x, data.source)
+        used.advice += _advice_on_integers(used, data)
+        if options.standardize:
+            deviation = np.where((used.x == used.x[0]).all(0), 1, used.x.std(0, dtype=np.float64))
+            used.scale(np.stack([used.x.mean(0, dtype=np.float64), deviation]))
+        used.advice += _advice(used.x, used.names)
     return used
-
-
-def _table(data: Data, options: Namespace) -> Used:
-    """Return the coordinates of a table: the named columns, or all but those that an option names."""
-    names, roles = list(data.rows), dict.fromkeys(options.leave_out, "--leave-out")
-    roles |= {name: option for name, option in ((options.index, "--index"), (options.labels, "--labels")) if name}
-    columns = list(dict.fromkeys(options.columns)) or [name for name in names if name not in roles]
-    if wrong := [*({*options.columns} & {*roles}), *({*options.one_hot} - {*columns})]:
-        raise InputError(f"options contradict each other: {wrong[0]!r} is to be a coordinate, and is not to be one")
-    if options.columns and options.leave_out:
-        raise InputError("--leave-out has no effect next to --columns, which names all coordinates")
-    left_out = [f"{name!r} ({roles.get(name, 'not among the columns')})" for name in names if name not in columns]
-    categories = options.one_hot
-    if not (is_new := isinstance(categories, dict)):  # else those of a run, with their values
-        categories = {name: sorted(set(data.rows[name].dropna().astype(str))) for name in categories}
-    for name in [] if options.columns or data.index is None or not data.lines else columns:
-        if data.rows[name].dtype.kind in "iu" and _counts(data.rows[name].to_numpy()):
-            way = f"say --leave-out {quote(name)}, --index {quote(name)}, or name the coordinates by --columns"
-            raise InputError(f"{data.source}: the first column, which has no name, and {name!r} count rows: {way}")
-    x, encoded = numbers_of(data, columns, categories, is_new=is_new)
-    used = Used(x, index_of(data, options), columns, encoded, categories, shape=data.shape)
-    used.lines["columns"] = f"{len(columns)}: {listed(columns, 12 if data.shape else 100)}"  # of arrays they count
-    for name, values in categories.items():
-        used.lines[f"one-hot {name}"] = listed(values, 40)
-    if left_out:
-        used.lines["left out"] = ", ".join(left_out[:40]) + ", …" * (len(left_out) > 40)
-    return used
-
-
-def numbers_of(
-    data: Data, columns: Sequence[str], categories: dict[str, list[str]], *, is_new: bool
-) -> tuple[Array, list[str]]:
-    """Return coordinates ``(N, D)``, those that are one-hot last, NaN if one is missing, and their names."""
-    plain = [name for name in columns if name not in categories]
-    _check_numbers(data, plain, is_new)
-    is_small = bool(plain) and all(str(dtype) in SMALL for dtype in data.rows.dtypes[plain])
-    x: Array = data.rows[plain].to_numpy(np.float32 if is_small else np.float64, na_value=np.nan)
-    x = np.ascontiguousarray(x)  # pandas stores column by column, which makes a search slow
-    for name, values in categories.items():
-        cells, is_missing = data.rows[name].astype(str).to_numpy(object), data.rows[name].isna().to_numpy()
-        if (strange := {*cells[~is_missing]} - {*values}) or not values:
-            raise InputError(f"{data.source}: {name!r} has {listed(strange)}, its categories are {listed(values)}")
-        hot = np.where(is_missing[:, None], np.nan, cells[:, None] == np.array(values, dtype=object))
-        x, plain = np.concatenate([x, hot], 1), [*plain, *(f"{name}={value}" for value in values)]
-    return x, plain
-
-
-def _check_numbers(data: Data, columns: list[str], is_new: bool) -> None:
-    """Raise `InputError` with all columns that are not numbers, and with options that were tried on their cells."""
-    dtypes = data.rows.dtypes[columns]
-    others = [name for name, dtype in dtypes.items() if dtype.kind not in "iuf" and len(data.rows)]
-    if not others:
-        return
-    bad: dict[int, Any] = {}
-    said, place = [], data.rows.index.name or "row (from 0)"
-    ways = [] if is_new else [f"leave out by --leave-out {' '.join(map(quote, others))}", *WAYS]
-    ways += ["take edges by --given edges"] if EDGES.issubset(map(str.lower, others)) else []
-    for name in others:
-        cells = data.rows[name].dropna()
-        words = cells[numbers_of_text(cells.astype(str), ".", None).isna()]
-        shown = "".join(f", such as {str(cell)!r} in {place} {i}" for i, cell in [*words.items(), *cells.items()][:1])
-        said.append(f"{name!r} ({KINDS.get(cells.dtype.kind, 'words')}{shown})")
-        bad |= {} if len(words) == len(cells) else dict(words.items())
-        for option, signs in READINGS.items() if data.lines else ():
-            is_tried = not (option.startswith("--decimal") and has_points(data.rows[columns]))
-            if is_tried and numbers_of_text(cells, *signs).notna().all():
-                ways.append(f"read signs by {option}")
-    if data.lines and 0 < len(bad) <= SHOWN:
-        ways.append(f"read missing cells by --missing {' '.join(map(quote, sorted({*map(str, bad.values())})))}")
-        ways.append(f"skip lines by --skip-lines {' '.join(map(str, sorted({*bad, *(data.skipped or ())})))}")
-    ways.append("write numbers as -1.5" if data.lines else "save an array of numbers: x.astype(float)")
-    what = f"{len(others)} of {len(columns)} columns are not numbers: {', '.join(said[:12])}"
-    raise InputError(f"{data.source}: {what}: {'; '.join(dict.fromkeys(ways))}")
 
 
 def index_of(data: Data, options: Namespace) -> Any:
@@ -167,55 +93,115 @@ def index_of(data: Data, options: Namespace) -> Any:
     return pandas.RangeIndex(data.rows.shape[0]) if data.index is None else pandas.Index(data.index)
 
 
+def _table(data: Data, options: Namespace) -> Used:
+    names, roles = list(data.rows), dict.fromkeys(options.leave_out, "--leave-out")
+    roles |= {name: option for name, option in ((options.index, "--index"), (options.labels, "--labels")) if name}
+    columns = list(dict.fromkeys(options.columns)) or [name for name in names if name not in roles]
+    if wrong := [*({*options.columns} & {*roles}), *({*options.one_hot} - {*columns})]:
+        raise InputError(f"options contradict each other: {wrong[0]!r} is to be a coordinate, and is not to be one")
+    if options.columns and options.leave_out:
+        raise InputError("--leave-out has no effect next to --columns, which names all coordinates")
+    left_out = [f"{name!r} ({roles.get(name, 'not among the columns')})" for name in names if name not in columns]
+    categories = options.one_hot
+    if not (is_new := isinstance(categories, dict)):  # else those of a run, with their values
+        categories = {name: sorted(set(data.rows[name].dropna().astype(str))) for name in categories}
+    for name in columns if data.lines and data.index is not None and not options.columns else []:
+        if data.rows[name].dtype.kind in "iu" and _counts(data.rows[name].to_numpy()):
+            way = f"say --leave-out {quote(name)}, --index {quote(name)}, or name the coordinates by --columns"
+            raise InputError(f"{data.source}: the first column, which has no name, and {name!r} count rows: {way}")
+    plain = [name for name in columns if name not in categories]
+    _check_numbers(data, plain, is_new)
+    is_small = bool(plain) and all(str(dtype) in SMALL for dtype in data.rows.dtypes[plain])
+    x: Array = data.rows[plain].to_numpy(np.float32 if is_small else np.float64, na_value=np.nan)
+    x = np.ascontiguousarray(x)  # pandas stores column by column, which makes a search slow
+    for name, values in categories.items():
+        cells, is_missing = data.rows[name].astype(str).to_numpy(object), data.rows[name].isna().to_numpy()
+        if (strange := {*cells[~is_missing]} - {*values}) or not values:
+            raise InputError(f"{data.source}: {name!r} has {listed(strange)}, its categories are {listed(values)}")
+        hot = np.where(is_missing[:, None], np.nan, cells[:, None] == np.array(values, dtype=object))
+        x, plain = np.concatenate([x, hot], 1), [*plain, *(f"{name}={value}" for value in values)]
+    used = Used(x, index_of(data, options), columns, plain, categories, shape=data.shape)
+    used.lines["columns"] = f"{len(columns)}: {listed(columns, 12 if data.shape else 100)}"  # of arrays they count
+    used.lines |= {f"one-hot {name}": listed(values, 40) for name, values in categories.items()}
+    used.lines |= {"left out": ", ".join(left_out[:40]) + ", …" * (len(left_out) > 40)} if left_out else {}
+    return used
+
+
+def _check_numbers(data: Data, columns: list[str], is_new: bool) -> None:
+    """Raise `InputError` with all columns that are not numbers, and with options that were tried on their cells."""
+    bad: dict[int, str] = {}
+    dtypes, said, ways = data.rows.dtypes[columns], [], []
+    for name in (name for name, dtype in dtypes.items() if dtype.kind not in "iuf" and len(data.rows)):
+        cells = data.rows[name].dropna()
+        words = cells.astype(str)[numbers_of_text(cells.astype(str), ".", None).isna()]
+        where = f", such as {words.iloc[0]!r} in {cells.index.name or 'row'} {words.index[0]}" if len(words) else ""
+        said.append(f"{name!r} ({KINDS.get(cells.dtype.kind, 'words')}{where})")
+        bad |= dict(words.items()) if len(words) < len(cells) else {}
+        for option, signs in TRIED.items() if data.lines else ():
+            ways += [f"--decimal or --thousands: {option}"] * bool(numbers_of_text(cells, *signs).notna().all())
+    if not said:
+        return
+    others = [name for name, dtype in dtypes.items() if dtype.kind not in "iuf"]
+    if not is_new:
+        ways.append(
+            f"leave out by --leave-out {' '.join(map(quote, others))}, take categories by --one-hot, colours by"
+        )
+        ways[-1] += " --labels, row names by --index, or name coordinates by --columns"
+    ways += ["take edges by --given edges"] * EDGES.issubset(map(str.lower, others))
+    if data.lines and 0 < len(bad) <= SHOWN:
+        ways.append(f"read missing cells by --missing {' '.join(map(quote, sorted({*bad.values()})))}")
+        ways.append(f"skip lines by --skip-lines {' '.join(map(str, sorted({*bad, *data.skipped})))}")
+    ways.append("write numbers as -1.5" if data.lines else "save numbers: x.astype(float)")
+    what = f"{len(others)} of {len(columns)} columns are not numbers: {', '.join(said[:12])}"
+    raise InputError(f"{data.source}: {what}: {'; '.join(dict.fromkeys(ways))}")
+
+
 def _label(used: Used, data: Data, options: Namespace) -> list[str]:
     """Find each row's label in a column, or in a file joined by index or place; return the columns of that file."""
-    given, own_names = options.labels, list(data.rows) if hasattr(data.rows, "columns") else []
+    import pandas
+
+    own = list(getattr(data.rows, "columns", ()))
     for table in (data.rows, data.labels):
-        if given in getattr(table, "columns", ()) and options.given != "edges":
-            used.labels = table[given].to_numpy(object)
-            used.lines["labels"] = f"the column {given!r}, {table[given].nunique()} different"
+        if options.labels in getattr(table, "columns", ()) and options.given != "edges":
+            used.labels = table[options.labels].to_numpy(object)
+            used.lines["labels"] = f"the column {options.labels!r}, {table[options.labels].nunique()} different"
             return []
-    path, member = path_and_member(given)
+    path, member = reading.path_and_member(options.labels)
     if not path.is_file():
-        raise InputError(
-            f"there is no file {path}, and {data.source} has columns {listed(own_names) or 'without names'}"
-        )
-    own: dict[str, Any] = {"own": set(), "given": None, "one_hot": [], "skip_lines": data.skipped or {}}
-    found = read(given, Namespace(**vars(options) | own), len(used.index))
+        raise InputError(f"there is no file {path}, and {data.source} has no {options.labels!r}; it has {listed(own)}")
+    others = {"given": None, "one_hot": [], "skip_lines": data.skipped}
+    found = reading.read(options.labels, Namespace(**vars(options) | others), len(used.index))
     index, names = index_of(found, options), [name for name in found.rows if name != options.index]
     if member in names or (member and len(names) > 1):
         check_known([member], names, str(path))
         names = [member]
     if len(names) != 1:
         way = f"write {path}:NAME for the labels, and --index NAME for names of the rows in both files"
-        if found.shape and not found.lines:  # an array
-            way = "keep one of them: numpy.save('labels.npy', x[:, 0])"
+        way = way if found.lines else "keep one of them: numpy.save('labels.npy', x[:, 0])"
         raise InputError(f"{path} has the columns {listed(found.rows)}: {way}")
     labels, how = found.rows[names[0]].to_numpy(object), "by place, as not both files have an index"
     if None not in (used.index.name, index.name):
-        there, own_index = index.astype(str), used.index.astype(str)
-        if twice := [*there[there.duplicated()], *own_index[own_index.duplicated()]]:
-            raise InputError(f"labels of {path} cannot be joined by the index: {listed(twice, SHOWN)} come twice")
-        place = there.get_indexer(own_index)
-        lost, spare = int((place < 0).sum()), len(there) - int((place >= 0).sum())
-        if lost == len(own_index):
-            raise InputError(f"{path} has labels of {listed(there, SHOWN)}, and none of {listed(own_index, SHOWN)}")
-        labels = np.where(place < 0, None, labels[place])
-        how = f"joined by the index {own_index.name!r}: {lost} rows have no label, {spare} labels no row"
+        rows, there = used.index.astype(str), pandas.Series(labels, index.astype(str))
+        for joined in (rows, there.index):
+            check_distinct(joined, f"labels of {path} cannot be joined by the index", "give each row its own name")
+        if not (is_known := rows.isin(there.index)).any():
+            raise InputError(f"{path} has labels of {listed(there.index, SHOWN)}, and none of {listed(rows, SHOWN)}")
+        labels, lost = there.reindex(rows).to_numpy(object), int((~is_known).sum())
+        spare = len(there) - len(rows) + lost
+        how = f"joined by the index {rows.name!r}: {lost} rows have no label, {spare} labels no row"
     elif options.given == "edges":
         way = f"say --index NAME for the column of {path} with the names of the nodes"
         raise InputError(f"labels of nodes are joined by their names, as edges have no order of nodes: {way}")
     elif len(labels) != len(used.index):
         way = "labels are joined by an index, if both files have it: --index NAME"
         raise InputError(f"{path} must hold a label for each of the {len(used.index)} rows, got {len(labels)}; {way}")
-    elif shared := [n for n in found.rows if n in own_names and n != names[0] and not found.shape]:
+    elif shared := [name for name in found.rows if name in own and name != names[0] and not found.shape]:
         used.advice.append(f"both files have a column {shared[0]!r}: --index {quote(shared[0])} joins labels by it")
-    used.labels, used.lines["labels"] = labels, f"{given} ({found.said}), {how}"
+    used.labels, used.lines["labels"] = labels, f"{options.labels} ({found.said}), {how}"
     return list(found.rows) if data.index is not None or options.given == "edges" else []
 
 
 def _drop_missing(used: Used, source: str, options: Namespace) -> str:
-    """Leave out rows with missing or infinite values, and say which; raise `InputError` if that is not asked for."""
     finite = np.isfinite(used.x)
     complete = finite.all(1)
     if complete.all():
@@ -232,9 +218,7 @@ def _drop_missing(used: Used, source: str, options: Namespace) -> str:
     return f"; {len(bad):,} more have missing values and are left out (--drop-rows-with-missing): {where}"
 
 
-def check_points(used: Used, source: str) -> None:
-    """Raise `InputError` if points are few or equal, or if their squared distances leave the dtype."""
-    x = used.x
+def _check_points(x: Array, source: str) -> None:
     if len(x) < LEAST_POINTS or x.shape[1] == 0 or not (x != x[0]).any():
         least = f"{LEAST_POINTS} rows, not all equal in {x.dtype}, and a column"
         raise InputError(f"{source} must have {least}, got {x.shape[0]} × {x.shape[1]}")
@@ -244,25 +228,27 @@ def check_points(used: Used, source: str) -> None:
         raise InputError(f"{source}: {unit}: take other units")
 
 
-def advice(used: Used, data: Data, x: Array) -> list[str]:
-    """Return sentences on columns that may change the answer, of points ``(N, D)`` after scaling."""
-    names, said, width = used.names, [], np.ptp(x.astype(np.float64), axis=0)
+def _advice_on_integers(used: Used, data: Data) -> list[str]:
+    said, count = [], len(used.columns) - len(used.categories)
+    for name, column in zip(used.names[:count], used.x.T, strict=False):
+        if _counts(column):
+            options = f"--index {quote(name)} or --leave-out {quote(name)}"
+            said.append(f"column {name!r} counts the rows: if it is not a coordinate, say {options}")
+        is_whole = data.rows[name].dtype.kind in "iu" or (data.lines and (column == np.floor(column)).all())
+        if is_whole and abs(column).max() >= EXACT:
+            said.append(f"column {name!r} has integers above 2⁵³, which are rounded: names of rows are --index")
+    return said
+
+
+def _advice(x: Array, names: list[str]) -> list[str]:
+    """Return sentences on columns that may change the answer, of points ``(N, D)`` as they are embedded."""
+    width, said = np.ptp(x.astype(np.float64), axis=0), []
     spread = x.std(0, dtype=np.float64) * (width > 0)  # the deviation of equal numbers may be round-off
     first, others = int(spread.argmax()), np.delete(spread, spread.argmax())
     typical = np.median(others[others > 0]) if (others > 0).any() else np.inf
     if spread[first] > SPREAD * typical:
         times = f"spreads {spread[first] / typical:.0f} times as wide as the others and decides nearly all distances"
         said.append(f"column {names[first]!r} {times}: --standardize makes all columns count alike")
-    for i in range(x.shape[1]):
-        if _counts(used.x[:, i]):
-            options = f"--index {quote(names[i])} or --leave-out {quote(names[i])}"
-            said.append(f"column {names[i]!r} counts the rows: if it is not a coordinate, say {options}")
-    for name in (name for name in used.columns if name not in used.categories):
-        is_whole = data.rows[name].dtype.kind in "iu" or (data.lines and not has_points(data.rows[[name]]))
-        if is_whole and max(int(data.rows[name].max()), -int(data.rows[name].min())) > EXACT:
-            said.append(
-                f"column {name!r} has integers above 2⁵³, which are rounded: names of rows are --index {quote(name)}"
-            )
     if not width.all():
         said.append(f"columns that are constant change no distance: {listed(np.array(names)[width == 0])}")
     if x.shape[0] == x.shape[1] and _asymmetry(x) <= ROUNDOFF:
@@ -273,18 +259,10 @@ def advice(used: Used, data: Data, x: Array) -> list[str]:
 
 
 def _counts(x: Array) -> bool:
-    """Return whether a column holds consecutive integers in any order."""
     return len(x) > 1 and np.ptp(x) == len(x) - 1 and bool((np.diff(np.sort(x)) == 1).all())
 
 
-def has_points(table: Any) -> bool:
-    """Return whether a number of a table is not an integer."""
-    x = table.select_dtypes("float").to_numpy()
-    return bool((np.isfinite(x) & (x != np.floor(x))).any())
-
-
 def _asymmetry(pairs: Any) -> float:
-    """Return the largest difference of the two directions of a pair, relative to the largest entry."""
     return float(abs(pairs - pairs.T).max() / max(abs(pairs).max(), np.finfo(float).tiny))
 
 
@@ -324,19 +302,19 @@ def _edges(data: Data, options: Namespace) -> Used:
         raise InputError(f"{data.source}: nodes have the names in the edges: say --leave-out {quote(options.index)}")
     rows = data.rows[options.columns or [name for name in data.rows if name not in options.leave_out]]
     if rows.shape[1] not in (2, 3):
-        way = f"choose among {listed(rows)} by --columns"
-        raise InputError(f"{data.source}: edges are two names and perhaps a weight: {way}")
+        raise InputError(
+            f"{data.source}: edges are two names and perhaps a weight: choose of {listed(rows)} by --columns"
+        )
     weight = np.ones(len(rows))
     for name in list(rows)[2:]:
-        numbers = rows[name] if rows[name].dtype.kind in "iuf" else None
-        if numbers is None:
-            numbers = numbers_of_text(rows[name], options.decimal or ".", options.thousands)
-        weight = numbers.to_numpy(float)
+        is_text = data.lines and rows[name].dtype.kind not in "iuf"
+        column = numbers_of_text(rows[name], options.decimal or ".", options.thousands) if is_text else rows[name]
+        weight = column.to_numpy(float)
     if (lost := (rows.isna() | (rows == "")).any(axis=1).to_numpy() | ~np.isfinite(weight)).any():
-        where = f"{rows.index.name or 'row (from 0)'} {rows.index[lost.argmax()]}"
+        where = f"{rows.index.name or 'row'} {rows.index[lost.argmax()]}"
         raise InputError(f"{data.source}: the edge in {where} lacks a name or a finite weight")
     code, names = pandas.factorize(rows.iloc[:, :2].astype(str).to_numpy(object).ravel())
-    if options.header is None and data.lines and (both := {*map(str, rows.columns[:2])} & {*names}):
+    if options.header is None and data.lines and (both := {*rows.columns[:2]} & {*names}):
         way = "say --header if it names the columns, or --no-header if it is an edge"
         raise InputError(f"{data.source}: line 1 has {listed(both)}, as later lines do: {way}")
     i, j = np.sort(code.reshape(-1, 2), 1).T

@@ -24,49 +24,42 @@ from scipy.io import mmread
 TEXT = ("header", "quotes", "separator", "decimal", "thousands", "encoding", "missing", "keep", "skip_lines")  # options
 SIGNS = {"tab": "\t", r"\t": "\t", "blank": " ", "space": " "}  # other ways to write separators
 ALIKE = (" \u00a0\u2009\u202f", "'\u2019")  # separators of thousands: each of a group means all
-MISSING = ["#N/A", "#NA", "-NaN", "-nan", "<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null"]
+MISSING = {"#N/A", "#NA", "-NaN", "-nan", "<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null"}
 AS_WRITTEN: dict[str, Any] = {"header": None, "dtype": str, "na_filter": False, "low_memory": False}
 AS_WRITTEN |= {"skip_blank_lines": False, "skipinitialspace": True}
 SHOWN = 5  # names in a sentence
-# Encodings of a text that is not UTF-8.
-LIKELY = ("utf-8", "cp1252", "utf-16", "utf-16-be", "utf-32", "mac_roman", "cp1251")
+LIKELY = ("utf-8", "cp1252", "utf-16", "utf-16-be", "utf-32", "mac_roman", "cp1251")  # encodings of other texts
 LARGEST = 4 << 30  # bytes of a sparse matrix that is written out
-# What is read: how its bytes begin (an archive by its members), the library that reads it, and what numpy.save would
-# save of a file of this kind that the command does not read.
+# What is read: how its bytes begin (an archive by its members), and the library that reads it.
 FORMATS = {
-    ".npy": (rb"\x93NUMPY", "numpy", "x.astype(float)"),
-    ".npz": (rb"PK.*\.npy ", "numpy", ""),
-    ".pt": (rb"PK.*data\.pkl ", "torch", "torch.load({0!r}, weights_only=True)['NAME'].detach().numpy()"),
-    ".mtx": (rb"%%MatrixMarket", "scipy", ""),
-    ".parquet": (rb"PAR1", "pyarrow", ""),
-    ".h5ad": (rb"\x89HDF", "anndata", "h5py.File({0!r})['NAME'][:]"),
-    "text": (rb"", "pandas", ""),
+    ".npy": (rb"\x93NUMPY", "numpy"),
+    ".npz": (rb"PK.*\.npy ", "numpy"),
+    ".pt": (rb"PK.*data\.pkl ", "torch"),
+    ".mtx": (rb"%%MatrixMarket", "scipy"),
+    ".parquet": (rb"PAR1", "pyarrow"),
+    ".h5ad": (rb"\x89HDF", "anndata"),
+    "text": (rb"", "pandas"),
 }
 TO_CSV = ".to_csv('table.csv', index=False)"
 SVMLIGHT = rb"(#[^\n]*\n|[-+\d.]+[ \t\r]*\n)*[-+]?[\d.,]+([ \t]+(qid|\d+):[^:\s]+)+\s"  # comments, rows of zeros, a row
-DECOMPRESS = "pathlib.Path('table.csv').write_bytes(bz2.open({0!r}).read()), of .xz lzma.open, .zst zstandard.open"
-MESH = rb"ply\s+format|OFF\s+\d+ \d+ \d+|solid [^\n]*\n\s*facet"
 LOAD_SVMLIGHT = "scipy.sparse.save_npz('points.npz', sklearn.datasets.load_svmlight_file({0!r})[0])"
+DECOMPRESS = "pathlib.Path('table.csv').write_bytes(bz2.open({0!r}).read()), of .xz lzma.open, .zst zstandard.open"
 # What is not read: its first bytes, its name, and Python that writes a file which is read.
 REFUSED = (
     (rb"PK.* (xl/|content\.xml )|\xd0\xcf\x11\xe0", "an Excel workbook", "pandas.read_excel({0!r})" + TO_CSV),
     (rb"PK|.{257}ustar", "an archive of files", "shutil.unpack_archive({0!r}), then embed one of them"),
     (rb"\x1f\x8b", "a file that is compressed twice", "pathlib.Path('once.gz').write_bytes(gzip.open({0!r}).read())"),
-    (rb"version https://git-lfs", "the address of a file (Git LFS)", "subprocess.run(['git', 'lfs', 'pull'])"),
+    (rb"BZh|\xfd7zXZ|\x28\xb5\x2f\xfd", "a compressed file that is no .gz", DECOMPRESS),
     (rb"<stata_dta>", "a table of Stata", "pandas.read_stata({0!r})" + TO_CSV),
-    (rb"RDX|X\n\0", "objects of R", "pyreadr.read_r({0!r})['NAME']" + TO_CSV),
     (rb"\s*<", "a web page or XML", "pandas.read_html({0!r})[0]" + TO_CSV),
     (rb"\s*(\{[^\n]*\}\s*\{|\[[^\n]*\]\s*\[)", "JSON in lines", "pandas.read_json({0!r}, lines=True)" + TO_CSV),
     (rb"\s*[{\[]", "JSON", "pandas.read_json({0!r})" + TO_CSV),
-    (rb">[ -~]+\s+[A-Za-z*-]+\s", "sequences (FASTA)", "[str(r.seq) for r in Bio.SeqIO.parse({0!r}, 'fasta')]"),
-    (MESH, "a mesh or a cloud (PLY, OFF, STL)", "numpy.save('points.npy', trimesh.load({0!r}).vertices)"),
-    (SVMLIGHT, "sparse rows (svmlight)", LOAD_SVMLIGHT),
-    (rb"(?i:@relation)", "ARFF", "pandas.DataFrame(scipy.io.arff.loadarff({0!r})[0])" + TO_CSV),
-    (rb"MATLAB 5", "arrays of MATLAB", "numpy.save('points.npy', scipy.io.loadmat({0!r})['x'])"),
-    (rb"\x89PNG|\xff\xd8\xff|GIF8[79]a|II\*\0|MM\0\*", "a picture", "numpy.save('points.npy', numpy.stack(pictures))"),
-    (rb"\x80", "Python objects, whose loading can run code", "numpy.save('points.npy', x.astype(float))"),
-    (rb"BZh|\xfd7zXZ|\x28\xb5\x2f\xfd", "a compressed file that is no .gz", DECOMPRESS),
     (rb"ARROW1", "a table of Arrow", "pandas.read_feather({0!r})" + TO_CSV),
+    (rb"(?i:@relation)", "ARFF", "pandas.DataFrame(scipy.io.arff.loadarff({0!r})[0])" + TO_CSV),
+    (rb"MATLAB 5", "arrays of MATLAB", "numpy.save('points.npy', scipy.io.loadmat({0!r})['NAME'])"),
+    (SVMLIGHT, "sparse rows (svmlight)", LOAD_SVMLIGHT),
+    (rb"\x89PNG|\xff\xd8\xff|GIF8|II\*\0|MM\0\*", "a picture", "numpy.save('points.npy', numpy.stack(pictures))"),
+    (rb"\x80", "Python objects, whose loading can run code", "numpy.save('points.npy', x.astype(float))"),
 )
 
 
@@ -84,22 +77,23 @@ class Data(NamedTuple):
     labels: Any = None  # DataFrame of columns that may only be labels
     shape: tuple[int, ...] = ()  # of a row whose columns have no names in the file, such as height and width
     lines: str = ""  # the account of a text: lines = names + skipped + blank + rows
-    skipped: dict[int, str] | None = None  # lines of a text, by their numbers
+    skipped: Mapping[int, str] = {}  # lines of a text, by their numbers
 
 
 def read(given: str, options: Namespace, count: int | None = None) -> Data:
     """Return the rows of a file, ``points.npz:x`` for the array x of several; ``count`` labels should be there."""
     path, member = path_and_member(given)
     if not path.is_file():
-        what = "a folder: name a file in it" if path.is_dir() else "not a regular file: save it as one first"
-        raise InputError(f"{path} is {what}" if path.exists() else f"there is no file {path}")
+        raise InputError(
+            f"{path} is a folder or a device: name a file" if path.exists() else f"there is no file {path}"
+        )
     kind = "text"
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # SciPy 1.18 announces arrays for matrices, torch speaks of its archives
             kind = _kind(path)
-            data, unused = (
-                _text(path, member, options, count) if kind == "text" else _binary(path, kind, member, options.given)
+            data = (
+                _text(path, member, options, count) if kind == "text" else _binary(path, kind, member, options, count)
             )
     except InputError:
         raise
@@ -107,13 +101,7 @@ def read(given: str, options: Namespace, count: int | None = None) -> Data:
         why = f"cannot be read: {' '.join(str(error).split()).split('. ')[0] or type(error).__name__}"
         if isinstance(error, ImportError):
             why = f"needs a library that is not here: pip install {FORMATS[kind][1]}"
-        rescue = FORMATS[kind][2].format(str(path)) if "eights only" not in why else "model.NAME.detach().numpy()"
-        way = f"; in Python: numpy.save('points.npy', {rescue})" if rescue else ""
-        raise InputError(f"{path} {why}{way}") from error
-    if unused and count is None:
-        raise InputError(
-            f"{path} holds one table without names of arrays: choose columns by --columns, not by :{unused}"
-        )
+        raise InputError(f"{path} {why}; in Python: numpy.save('points.npy', x.astype(float))") from error
     if kind != "text" and (idle := [name for name in TEXT if name in options.own]):
         raise InputError(f"--{idle[0].replace('_', '-')} has no effect: {path} is not a text")
     return data
@@ -132,6 +120,12 @@ def check_known(asked: Iterable[Any], names: Iterable[Any], given: str) -> None:
         raise InputError(f"{given} has no {listed(lost)}; it has {listed(names) or 'no names'}")
 
 
+def check_distinct(names: Iterable[Any], given: str, way: str) -> None:
+    """Raise `InputError` with the names that come twice."""
+    if twice := [name for name, times in Counter(map(str, names)).items() if times > 1]:
+        raise InputError(f"{given}: {listed(twice, SHOWN)} come twice: {way}")
+
+
 def listed(names: Iterable[Any], most: int = 12) -> str:
     """Return names in quotes, the middle left out if there are many.
 
@@ -143,12 +137,11 @@ def listed(names: Iterable[Any], most: int = 12) -> str:
 
 
 def _kind(path: Path) -> str:
-    """Return the kind of a file by its first bytes; raise `InputError` for kinds that are not read."""
     with _opened(path) as file:
         start: bytes = file.read(1000).removeprefix(b"\xef\xbb\xbf")
         if start.startswith(b"PK\x03\x04"):
             start = " ".join(["PK", *zipfile.ZipFile(file).namelist(), ""]).encode()
-    kind = next(kind for kind, (pattern, _, _) in FORMATS.items() if re.match(pattern, start))
+    kind = next(kind for kind, (pattern, _) in FORMATS.items() if re.match(pattern, start))
     for pattern, what, line in REFUSED if kind == "text" else ():
         if re.match(pattern, start, re.DOTALL):
             raise InputError(f"{path} holds {what}, which is not read; in Python: {line.format(str(path))}")
@@ -159,18 +152,16 @@ def _kind(path: Path) -> str:
 
 
 def _opened(path: Path) -> Any:
-    """Open a file, uncompressed by its first bytes, whatever its name says."""
     with path.open("rb") as file:
         is_gzipped = file.read(2) == b"\x1f\x8b"
     return (gzip.open if is_gzipped else open)(path, "rb")
 
 
 def _loaded(path: Path, kind: str) -> Any:
-    """Return the array, sparse matrix, tensor, table or annotated data of a file, or several arrays by their names."""
-    if kind == ".parquet":
-        return import_module("pandas").read_parquet(path)
-    if kind == ".h5ad":
-        return import_module("anndata").read_h5ad(path)
+    """Return an array, a sparse matrix, a tensor or a table, or several of them by their names."""
+    if kind in (".parquet", ".h5ad"):
+        library, function = ("pandas", "read_parquet") if kind == ".parquet" else ("anndata", "read_h5ad")
+        return getattr(import_module(library), function)(path)
     with _opened(path) as file, tempfile.NamedTemporaryFile(suffix=".mtx") as copy:
         if kind == ".pt":
             return torch.load(file, map_location="cpu", weights_only=True)
@@ -185,83 +176,84 @@ def _loaded(path: Path, kind: str) -> Any:
         return dict(found) if kind == ".npz" else found
 
 
-def _binary(path: Path, kind: str, member: str, given: str | None) -> tuple[Data, str]:
-    """Return a table of Parquet, or an array, and a member that names none; only ``given`` pairs stay sparse."""
+def _binary(path: Path, kind: str, member: str, options: Namespace, count: int | None) -> Data:
     import pandas
 
-    index, labels, found = None, None, _loaded(path, kind)
+    found, index, labels, names = _loaded(path, kind), None, None, None
     genes: dict[str, Any] = {}
-    if kind == ".parquet":
-        index = None if isinstance(found.index, pandas.RangeIndex) else _names_of(found)
+    shape: tuple[int, ...] = ()
     if kind == ".h5ad":
-        index, labels = _names_of(found.obs), found.obs
-        names = [*map(str, found.var_names)]
         groups = {"adata": {"X": found.X}, "obsm": found.obsm, "obsp": found.obsp, "layers": found.layers}
-        found = {}
-        for place, name, array in ((place, *item) for place, group in groups.items() for item in group.items()):
+        genes, labels, index, found = (
+            {"adata": found.var_names, "layers": found.var_names},
+            found.obs,
+            found.obs.index,
+            {},
+        )
+        for place, name in ((place, name) for place, group in groups.items() for name in group):
             key = name if sum(name in other for other in groups.values()) == 1 else f"{place}.{name}"
-            found[key] = array  # a name of several says whose it is
-            genes |= {key: names} if place in ("adata", "layers") else {}
+            found[key], genes[key] = groups[place][name], genes.get(place)  # a name of two says whose it is
     if not hasattr(found, "shape"):
         several = found.items() if isinstance(found, Mapping) else enumerate(found)
         arrays = {str(name): array for name, array in several if hasattr(array, "shape")}
-        if not arrays:
-            raise ValueError("it has no array at its top")
-        if not member and len(arrays) > 1:
-            raise InputError(f"{path} holds the arrays {listed(arrays)}; {path}:NAME is one of several")
+        if not member and len(arrays) != 1:
+            raise InputError(f"{path} holds the arrays {listed(arrays) or '(none)'}; {path}:NAME is one of several")
         check_known([member] if member else [], arrays, str(path))
         key, member = member or next(iter(arrays)), ""
-        found, genes = arrays[key], genes.get(key, {})
-    if isinstance(found, pandas.DataFrame):
-        return Data(str(path), "a table", _named(found, path), index, labels), member
+        found, names = arrays[key], genes.get(key)
+    if member and count is None:
+        raise InputError(f"{path} holds one table, and no {member!r}: choose columns by --columns")
+    said = f"{'sparse' if sparse.issparse(found) else 'array'} of {'×'.join(map(str, found.shape))}"
     if isinstance(found, torch.Tensor):
         found = found.detach().to_dense()
         found = (found.float() if found.dtype == torch.bfloat16 else found).numpy()
-    if found.ndim == 0:
-        raise InputError(f"{path} holds one number, not rows")
-    said = f"{'sparse' if sparse.issparse(found) else 'array'} of {'×'.join(map(str, found.shape))}, {found.dtype}"
-    if kind == ".pt":
-        said += "; 0.5 will not read tensors (.pt): numpy.save('points.npy', x.numpy()) saves one as an array"
+        said += "; 0.5 will not read tensors: numpy.save('points.npy', x.numpy()) saves an array"
     if sparse.issparse(found):
         once = found.tocoo(copy=True)
         once.sum_duplicates()
         if twice := found.nnz - once.nnz:
             way = "keep one of each, or add them by sum_duplicates() if they are meant to be added"
             raise InputError(f"{path} stores {twice} entries of its matrix more than once: {way}")
-        if given and found.dtype.kind in "biuf":
-            return Data(str(path), said, found.astype(float).tocsr(), index, labels), member
+        if options.given and found.dtype.kind in "biuf":
+            return Data(str(path), said, found.astype(float).tocsr(), _names_of(index), labels)
         if (size := int(np.prod(found.shape, dtype=object)) * found.dtype.itemsize) > LARGEST:
             way = "reduce its columns first, by sklearn.decomposition.TruncatedSVD for instance"
             raise InputError(f"{path} takes {size >> 30} GiB with its zeros, which distances need: {way}")
         found, said = found.toarray(), f"{said}, its zeros written out"
-    found = found.astype(found.dtype.newbyteorder("="))  # pandas computes with the bytes of this machine only
-    if found.dtype.names:  # a table of NumPy's
-        return Data(str(path), said, _named(pandas.DataFrame(found), path)), member
-    flat = found.reshape(len(found), int(np.prod(found.shape[1:])))
-    frame = pandas.DataFrame(flat.astype(np.uint8) if flat.dtype == bool else flat, columns=genes or None)
-    return Data(str(path), said, _named(frame, path), index, labels, () if genes else found.shape[1:] or (1,)), member
+    if isinstance(found, pandas.DataFrame):
+        frame, said = found, "a table"
+        index = index if index is not None or isinstance(found.index, pandas.RangeIndex) else found.index
+    elif not found.ndim:
+        raise InputError(f"{path} holds one number, not rows")
+    elif found.dtype.names:  # a table of NumPy's
+        frame = pandas.DataFrame(found.astype(found.dtype.newbyteorder("=")))
+    else:
+        shape = () if names else found.shape[1:] or (1,)
+        found = found.reshape(len(found), -1 if found.size else int(np.prod(shape)))
+        native = np.uint8 if found.dtype == bool else found.dtype.newbyteorder("=")  # pandas knows no other bytes
+        frame, said = pandas.DataFrame(found.astype(native), columns=names), f"{said}, {found.dtype}"
+    check_distinct(frame.columns, f"the columns of {path}", "rename one; of genes, adata.var_names_make_unique() does")
+    return Data(str(path), said, frame.rename(columns=str).reset_index(drop=True), _names_of(index), labels, shape)
 
 
-def _names_of(table: Any) -> Any:
-    """Return the index of a DataFrame as a Series; one without a name is called "name"."""
-    return table.index.to_series(name=table.index.name or "name")
+def _names_of(index: Any) -> Any:
+    return None if index is None else index.to_series(name=index.name or "name")
 
 
-def _named(frame: Any, path: Path) -> Any:
-    """Return a DataFrame whose columns have names of text; raise `InputError` if one comes twice."""
-    if twice := [name for name, count in Counter(map(str, frame.columns)).items() if count > 1]:
-        way = "rename one; of genes, adata.var_names_make_unique() does"
-        raise InputError(f"{path} has several columns of one name, {listed(twice, SHOWN)} come twice: {way}")
-    return frame.rename(columns=str).reset_index(drop=True)
-
-
-def _text(path: Path, member: str, options: Namespace, count: int | None) -> tuple[Data, str]:
+def _text(path: Path, member: str, options: Namespace, count: int | None) -> Data:
+    """Return the table of a text, by an account of its lines: each has names, is skipped or blank, or is a row."""
+    if member and count is None:
+        raise InputError(f"{path} holds one table, and no {member!r}: choose columns by --columns")
     separator, decimal = _signs(path, options)
-    lines = dict(enumerate(_decoded(path, options).removesuffix("\n").split("\n"), 1))
-    skipped = _skipped(path, lines, options.skip_lines or [])
+    lines = dict(enumerate(_decoded(path, options.encoding or "utf-8").removesuffix("\n").split("\n"), 1))
+    asked = options.skip_lines or {}
+    if not isinstance(asked, Mapping) and (lost := [i for i in asked if i not in lines]):
+        raise InputError(f"--skip-lines has numbers of lines from 1, got {lost[0]}; {path} has {len(lines)} lines")
+    # Of lines that were skipped in another file only those of the same text.
+    skipped = {i: lines[i] for i in asked if not isinstance(asked, Mapping) or asked[i] == lines.get(i)}
     rest = {i: line for i, line in lines.items() if i not in skipped}
-    start = next((i for i, line in rest.items() if line.strip()), None)
-    if start is None:
+    start = next((i for i, line in rest.items() if line.strip()), 0)
+    if not start:
         raise InputError(f"{path} is empty")
     rest = {i: line for i, line in rest.items() if i >= start}
     cells = _cells(path, rest, separator, options)
@@ -278,114 +270,90 @@ def _text(path: Path, member: str, options: Namespace, count: int | None) -> tup
         way = "say --header if it names the columns, or --no-header if it is a row like the others"
         way = way if count is None else f"say {path}:NAME with a name in it, or {path}:0 for a column by its number"
         raise InputError(f"{path}: line {start} has {found}: {way}")
-    is_named = is_named is not False
-    names, cells = (first, cells.iloc[1:]) if is_named else ([str(i) for i in range(len(first))], cells)
-    if twice := [name for name, times in Counter(names).items() if times > 1]:
+    is_named, said = is_named is not False, f"line {start} names the columns"
+    if is_named:
         way = (
-            f", or count the columns from 0 by --no-header --skip-lines {' '.join(map(str, sorted({*skipped, start})))}"
+            f"rename one, or count columns by --no-header --skip-lines {' '.join(map(str, sorted({*skipped, start})))}"
         )
-        raise InputError(f"{path}: line {start} names {listed(twice)} twice: rename one{way * (count is None)}")
-    is_unnamed = is_named and not names[0]
-    kept = {options.index, "" if is_unnamed else options.index}
-    frame = cells.set_axis(names, axis=1)  # of edges
-    if options.given != "edges":
+        check_distinct(first, f"the names in line {start} of {path}", way if count is None else "rename one")
+        names, cells = first, cells.iloc[1:]
+    else:
+        names, said = [str(i) for i in range(len(first))], "no line names the columns, which are counted from 0"
+    kept, index = {options.index, "" if is_named and not first[0] else options.index}, None
+    if options.given == "edges" and count is None:
+        frame = cells.set_axis(names, axis=1)
+    else:
         frame = _columns(path, cells, names, (separator, decimal), kept, options)
     if len(first) == 1 and not options.separator and frame.iloc[:, 0].dtype.kind not in "iuf":
-        for other in (
-            sign for sign in ";\t|, " if sign in first[0] and sign != separator and (count is None or sign != " ")
-        ):
+        for other in (sign for sign in ";\t|, " if sign in first[0] and (count is None or sign != " ")):
             way = f"say --separator {other!r} if it is several, --separator {separator!r} if it is one"
             if count is not None:
-                way = f"pandas.read_csv({str(path)!r}, sep={other!r}).to_csv('labels.csv', {separator!r}, index=False)"
-                way = f"its separator must be that of the input; in Python: {way}"
+                way = f".to_csv('labels.csv', sep={separator!r}, index=False)"
+                way = f"in Python: pandas.read_csv({str(path)!r}, sep={other!r}){way}"
             raise InputError(f"{path}: line {start} is one cell, {first[0]!r}: {way}")
     parts = {"names": int(is_named), "skipped": len(skipped), "within cells": breaks, "rows": len(cells)}
     parts["blank"] = len(lines) - sum(parts.values())
     account = f"{len(lines):,} = {' + '.join(f'{n:,} {what}' for what, n in parts.items() if n)}"
-    account += f"; skipped: {', '.join(f'{i} {line[:40]!r}' for i, line in [*skipped.items()][:SHOWN])}" * bool(skipped)
-    if lost := [i for i in options.skip_lines or () if i not in skipped]:
-        account += f"; not skipped, as they differ from those of before: {', '.join(map(str, lost[:SHOWN]))}"
-    said = f"line {start} names the columns" if is_named else "no line names the columns, which are counted from 0"
-    index = None
-    if is_unnamed:
-        index, way = frame.pop("").rename("name"), "the index"
-        if options.index in frame:
-            index, way = None, "left out as --index names another"
-        said += f"; the first one, which has no name, is {way}"
-    shape = () if is_named else (len(names),)
-    return Data(str(path), said, frame, index, None, shape, account, skipped), member
-
-
-def _skipped(path: Path, lines: dict[int, str], asked: Any) -> dict[int, str]:
-    if isinstance(asked, dict):  # lines that were skipped in another file: here only those of the same text
-        return {i: line for i, line in asked.items() if lines.get(i) == line}
-    if lost := [i for i in asked if i not in lines]:
-        raise InputError(f"--skip-lines has numbers of lines from 1, got {lost[0]}; {path} has {len(lines)} lines")
-    return {i: lines[i] for i in sorted(asked)}
+    account += "".join(f"; skipped: {i} {line[:40]!r}" for i, line in [*skipped.items()][:SHOWN])
+    account += "".join(f"; not skipped, unlike before: {i}" for i in [*asked][:SHOWN] if i not in skipped)
+    if "" in kept:
+        index, is_other = frame.pop("").rename("name"), options.index in frame
+        said += (
+            f"; the first one, which has no name, is {'left out as --index names another' if is_other else 'the index'}"
+        )
+        index = None if is_other else index
+    return Data(str(path), said, frame, index, None, () if is_named else (len(first),), account, skipped)
 
 
 def _cells(path: Path, lines: dict[int, str], separator: str, options: Namespace) -> Any:
-    """Return the cells of all lines by pandas, as they are written, without blanks around them.
-
-    Each line must be a row: if pandas finds fewer rows, quoted cells have swallowed lines, which is a question.
-    """
+    """Return the cells as they are written; lines within quoted cells, which are fewer rows, are a question."""
     import pandas
 
-    text = "".join(f"{line}\n" for line in lines.values())
+    text, numbers = "".join(f"{line}\n" for line in lines.values()), [*lines]
     if separator == " ":
         text = re.sub(r"[ \t]+", " ", re.sub(r"^[ \t]+|[ \t]+$", "", text, flags=re.MULTILINE))
     quoting = csv.QUOTE_NONE if options.quotes is False else csv.QUOTE_MINIMAL
-    for start in "", f'""{separator}':  # for the second, line 1 lacks the name of the first column
-        try:
-            frame = pandas.read_csv(io.StringIO(start + text), sep=separator, quoting=quoting, **AS_WRITTEN)
-            break
-        except pandas.errors.ParserError as error:
-            why = " ".join(str(error).removeprefix("Error tokenizing data. C error: ").split())
-            if "EOF" in why:
-                raise InputError(
-                    f"{path}: a quote is not closed: --no-quotes makes quotes signs like others"
-                ) from error
-            most, row, found = map(int, re.findall(r"\d+", why))
-            if options.index == "name" and row == 2 and found == most + 1:
-                continue
-            line = [*lines][row - 1]
-            way = f"--skip-lines {line} leaves it out" if row > 2 else "--skip-lines leaves lines of titles out"
-            way += (
-                ", --index name takes the first column, without a name, as names of the rows"
-                if found == most + 1 and row == 2
-                else ""
-            )
-            cells = f"line {line} has {found} cells, the lines above it {most}"
-            raise InputError(
-                f"{path}: {cells}: {way}; --separator ';' or another, and --decimal , may be needed"
-            ) from error
+    try:
+        frame = pandas.read_csv(io.StringIO(text), sep=separator, quoting=quoting, **AS_WRITTEN)
+    except pandas.errors.ParserError as error:
+        if "EOF" in str(error):
+            raise InputError(f"{path}: a quote is not closed: --no-quotes makes quotes signs like others") from error
+        most, row, found = map(int, re.findall(r"\d+", str(error)))
+        lacks_name = row == 2 and found == most + 1  # as R writes tables
+        if options.index == "name" and lacks_name:
+            return _cells(path, lines | {numbers[0]: f'""{separator}{lines[numbers[0]]}'}, separator, options)
+        way = (
+            "--index name if the first column names the rows, " * lacks_name
+            + f"--skip-lines {numbers[row - 1 - (row == 2)]}"
+        )
+        cells = f"line {numbers[row - 1]} has {found} cells, those above {most}"
+        raise InputError(f"{path}: {cells}: say {way} for a line that is no row, or another --separator") from error
     breaks = len(lines) - len(frame)
     if breaks and not options.quotes:
         cell = next((cell for name in frame for cell in frame[name] if "\n" in cell), "")[:40]
         way = "say --quotes if cells hold line breaks, --no-quotes if quotes are signs like others"
         raise InputError(f"{path}: line breaks lie within quoted cells, such as {cell!r}: {way}")
     if "quotes" in options.own and not (breaks if options.quotes else '"' in text):
-        raise InputError(f"--{'no-' * (not options.quotes)}quotes has no effect on {path}: leave it out")
-    if not breaks:
-        frame.index = pandas.Index([*lines], name="line")
+        raise InputError(f"--{'' if options.quotes else 'no-'}quotes has no effect on {path}: leave it out")
+    frame.index = frame.index if breaks else pandas.Index(numbers, name="line")
     return frame.apply(lambda cells: cells.str.strip())
 
 
 def _is_named(path: Path, cells: Any, member: str, count: int) -> tuple[bool | None, int]:
-    """Return whether line 1 of a file of labels has names, and how many blank lines end it: one reading must fit."""
-    first, width = cells.iloc[0].tolist(), cells.shape[1]
-    if width > 1:
-        return True if member in first else False if member.isdigit() and int(member) < width else None, 0
-    check_known([member] if member else [], [first[0], "0"], str(path))
+    """Return whether line 1 of labels has names, and how many blank lines end the file: one reading must fit."""
     name, *labels = cells[0].tolist()
+    if cells.shape[1] > 1:
+        is_counted = member.isdigit() and int(member) < cells.shape[1]
+        return True if member in cells.iloc[0].tolist() else False if is_counted else None, 0
+    check_known([member] if member else [], [name, "0"], str(path))
     blank = next((i for i, label in enumerate(reversed(labels)) if label), 0)
     fits = [(named, over) for named in (True, False) for over in range(blank + 1) if len(cells) - named - over == count]
     fits = [fit for fit in fits if member in ("", name if fit[0] else "0")]
+    if not fits:
+        way = "an --index NAME of both files joins labels"
+        raise InputError(f"{path} must hold a label for each of the {count} rows, got {len(cells)} lines; {way}")
     numbers, times = numbers_of_text(cells[0], ".", None).notna().tolist(), Counter(filter(None, labels))
     is_odd = not numbers[0] and name not in times and (all(numbers[1:]) or min(times.values(), default=1) > 1)
-    if not fits:
-        way = "labels are joined by an index, if both files have it: --index NAME"
-        raise InputError(f"{path} must hold a label for each of the {count} rows, got {len(cells)} lines; {way}")
     if len(fits) > 1 or (not member and not fits[0][0] and is_odd):
         way = f"say {path}:{name} if it is a name, and a label is missing or empty, {path}:0 if it is a label"
         raise InputError(f"{path}: line 1, {name!r}, may be a name or a label: {way}")
@@ -396,23 +364,21 @@ def _columns(path: Path, cells: Any, names: list[str], signs: tuple[str, str], k
     """Return cells as numbers where all of a column are, NaN where one is missing; ``kept`` columns as written."""
     import pandas
 
-    (separator, decimal), thousands, has_acted = signs, options.thousands, False
-    marks, columns = {"", *MISSING} - {*(options.keep or ())} | {*(options.missing or ())}, {}
+    (separator, decimal), thousands, columns, has_acted = signs, options.thousands, {}, False
+    marks = {"", *MISSING} - {*(options.keep or ())} | {*(options.missing or ())}
     for name, (_, column) in zip(names, cells.items(), strict=True):
         columns[name] = column if name in kept else column.mask(column.isin(marks))
         numbers = numbers_of_text(columns[name], decimal, thousands)
         if name not in kept and name not in options.one_hot and (numbers.notna() == columns[name].notna()).all():
-            has_acted |= bool(thousands) and not numbers.equals(numbers_of_text(columns[name], decimal, None))
+            has_acted |= not numbers.equals(numbers_of_text(columns[name], decimal, None))
             columns[name] = numbers
-    words = [*(options.missing or ()), *(options.keep or ())]
-    idle = [f"--missing or --keep {mark}" for mark in words if not (cells == mark).any(axis=None)]
-    idle += [f"--keep {word}" for word in options.keep or () if word not in MISSING]
-    idle += [f"--thousands {thousands}"] if thousands and not has_acted else []
     has_point = cells.apply(lambda column: column.str.contains(decimal, regex=False)).any(axis=None)
-    idle += [f"--decimal {decimal}"] if decimal != "." and not has_point else []
-    if idle and (options.own & {"missing", "keep", "thousands", "decimal"}):
-        way = "say --separator ';' if cells end there, or leave it out" if decimal == separator else "leave it out"
-        raise InputError(f"{path}: {idle[0]} has no effect: {way}")
+    idle = {"thousands": not has_acted, "decimal": decimal != "." and not has_point}
+    idle["missing"] = any(not (cells == mark).any(axis=None) for mark in options.missing or ())
+    idle["keep"] = any(word not in MISSING or not (cells == word).any(axis=None) for word in options.keep or ())
+    for name in (name for name in idle if idle[name] and name in options.own):
+        way = "another --separator such as ';', if cells end there" if decimal == separator else "leave it out"
+        raise InputError(f"--{name} has no effect on {path}, where nothing is written so: {way}")
     return pandas.DataFrame(columns, cells.index)
 
 
@@ -421,19 +387,15 @@ def numbers_of_text(cells: Any, decimal: str, thousands: str | None) -> Any:
     import pandas
 
     if thousands:
-        sign, point = (
-            next((f"[{group}]" for group in ALIKE if thousands in group), re.escape(thousands)),
-            re.escape(decimal),
-        )
-        is_grouped = cells.str.fullmatch(rf"[-+]?[0-9]{{1,3}}({sign}[0-9]{{3}})+({point}[0-9]*)?", na=False)
-        cells = cells.mask(is_grouped, cells.str.replace(sign, "", regex=True))
+        sign = next((f"[{group}]" for group in ALIKE if thousands in group), re.escape(thousands))
+        pattern = rf"[-+]?[0-9]{{1,3}}({sign}[0-9]{{3}})+({re.escape(decimal)}[0-9]*)?"
+        cells = cells.mask(cells.str.fullmatch(pattern, na=False), cells.str.replace(sign, "", regex=True))
     if decimal != ".":
         cells = cells.str.replace(".", "x", regex=False).str.replace(decimal, ".", regex=False)
     return pandas.to_numeric(cells, errors="coerce")
 
 
 def _signs(path: Path, options: Namespace) -> tuple[str, str]:
-    """Return the separator of cells and the sign of decimals; raise `InputError` if two signs are one, or a word."""
     usual = "\t" if path.name.lower().removesuffix(".gz").endswith(".tsv") else ","
     separator = SIGNS.get(options.separator, usual if options.separator is None else options.separator)
     decimal = "." if options.decimal is None else options.decimal
@@ -442,19 +404,14 @@ def _signs(path: Path, options: Namespace) -> tuple[str, str]:
         if len(sign) != 1 or sign.isalnum() or sign in '"+-\n\r' or not (sign.isascii() or name == "thousands"):
             raise InputError(f"--{name} is one sign, or for --separator tab or blank, got {sign!r}")
     if decimal == thousands:
-        raise InputError(
-            f"--thousands {thousands} needs another sign of decimals: --decimal {'.' if decimal == ',' else ','}"
-        )
+        raise InputError(f"--thousands {thousands} needs another sign of decimals: --decimal ,")
     return separator, decimal
 
 
-def _decoded(path: Path, options: Namespace) -> str:
-    """Return the text of a file, with line ends of Unix."""
+def _decoded(path: Path, encoding: str) -> str:
     with _opened(path) as file:
         content: bytes = file.read()
-    encoding = options.encoding or "utf-8"
-    text = _as_text(content, encoding)
-    if text is None:
+    if (text := _as_text(content, encoding)) is None:
         likely = next((name for name in LIKELY if _as_text(content, name)), "")
         way = f"say --encoding {likely}, or another that it is in" if likely else "save what it holds as .npy"
         raise InputError(f"{path} is not text in {encoding}: {way}")
@@ -462,7 +419,6 @@ def _decoded(path: Path, options: Namespace) -> str:
 
 
 def _as_text(content: bytes, encoding: str) -> str | None:
-    """Return bytes as text, or None if they are none, or hold zeros."""
     try:
         text = content.decode(encoding)
     except (UnicodeError, LookupError):
