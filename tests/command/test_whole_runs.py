@@ -121,7 +121,7 @@ def test_new_rows_are_embedded_by_names_from_any_folder(folder, capsys, monkeypa
     new.assign(b=1e300).to_csv("huge.csv", index=False, sep=";", decimal=",")
     refused("huge.csv: queries must be at most", "transform", "moved", "huge.csv")
     new.assign(b="x").to_csv("words.csv", index=False, sep=";", decimal=",")
-    refused("'b' .words, such as 'x' in row 0 from 0.: --missing reads marks", "transform", "moved", "words.csv")
+    refused("'b' .words, such as 'x' in line 2.: write numbers as -1.5", "transform", "moved", "words.csv")
     new.drop(columns="id").to_csv("plain.csv", index=False)  # options of reading may be given anew
     main(["transform", "moved", "plain.csv", "--separator", ",", "--decimal", ".", "--out", "p.csv"])
     np.testing.assert_allclose(pandas.read_csv("p.csv", index_col="row"), expected, atol=1e-8)

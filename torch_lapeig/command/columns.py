@@ -134,7 +134,8 @@ def _check_numbers(data: Data, columns: list[str], is_new: bool) -> None:
     for name in (name for name, dtype in dtypes.items() if dtype.kind not in "iuf" and len(data.rows)):
         cells = data.rows[name].dropna()
         words = cells.astype(str)[numbers_of_text(cells.astype(str), ".", None).isna()]
-        where = f", such as {words.iloc[0]!r} in {cells.index.name or 'row'} {words.index[0]}" if len(words) else ""
+        first = (words if len(words) else cells.astype(str))[:1].items()  # else numbers, written as text
+        where = "".join(f", such as {cell!r} in {cells.index.name or 'row'} {i}" for i, cell in first)
         said.append(f"{name!r} ({KINDS.get(cells.dtype.kind, 'words')}{where})")
         bad |= dict(words.items()) if len(words) < len(cells) else {}
         for option, signs in TRIED.items() if data.lines else ():
@@ -169,10 +170,10 @@ def _label(used: Used, data: Data, options: Namespace) -> list[str]:
     path, member = reading.path_and_member(options.labels)
     if not path.is_file():
         raise InputError(f"there is no file {path}, and {data.source} has no {options.labels!r}; it has {listed(own)}")
-    others = {"given": None, "one_hot": [], "skip_lines": data.skipped}
+    others: dict[str, Any] = {"given": None, "one_hot": [], "skip_lines": data.skipped}
     found = reading.read(options.labels, Namespace(**vars(options) | others), len(used.index))
     index, names = index_of(found, options), [name for name in found.rows if name != options.index]
-    if member in names or (member and len(names) > 1):
+    if member in names or (member and found.lines and len(names) > 1):
         check_known([member], names, str(path))
         names = [member]
     if len(names) != 1:

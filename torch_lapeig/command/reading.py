@@ -179,28 +179,26 @@ def _loaded(path: Path, kind: str) -> Any:
 def _binary(path: Path, kind: str, member: str, options: Namespace, count: int | None) -> Data:
     import pandas
 
-    found, index, labels, names = _loaded(path, kind), None, None, None
-    genes: dict[str, Any] = {}
+    found: Any = _loaded(path, kind)
+    index, labels, names = None, None, dict[str, Any]()
     shape: tuple[int, ...] = ()
     if kind == ".h5ad":
-        groups = {"adata": {"X": found.X}, "obsm": found.obsm, "obsp": found.obsp, "layers": found.layers}
-        genes, labels, index, found = (
-            {"adata": found.var_names, "layers": found.var_names},
-            found.obs,
-            found.obs.index,
-            {},
-        )
+        cells, found, labels, index = found, {}, found.obs, found.obs.index
+        groups = {"adata": {"X": cells.X}, "layers": cells.layers, "obsm": cells.obsm, "obsp": cells.obsp}
         for place, name in ((place, name) for place, group in groups.items() for name in group):
             key = name if sum(name in other for other in groups.values()) == 1 else f"{place}.{name}"
-            found[key], genes[key] = groups[place][name], genes.get(place)  # a name of two says whose it is
+            found[key] = groups[place][name]  # a name of several says whose it is
+            names |= {key: [*map(str, cells.var_names)]} if place in ("adata", "layers") else {}
     if not hasattr(found, "shape"):
         several = found.items() if isinstance(found, Mapping) else enumerate(found)
         arrays = {str(name): array for name, array in several if hasattr(array, "shape")}
-        if not member and len(arrays) != 1:
-            raise InputError(f"{path} holds the arrays {listed(arrays) or '(none)'}; {path}:NAME is one of several")
+        if not arrays:
+            raise ValueError("it has no array at its top")
+        if not member and len(arrays) > 1:
+            raise InputError(f"{path} holds the arrays {listed(arrays)}; {path}:NAME is one of several")
         check_known([member] if member else [], arrays, str(path))
         key, member = member or next(iter(arrays)), ""
-        found, names = arrays[key], genes.get(key)
+        found, names = arrays[key], names.get(key, {})
     if member and count is None:
         raise InputError(f"{path} holds one table, and no {member!r}: choose columns by --columns")
     said = f"{'sparse' if sparse.issparse(found) else 'array'} of {'×'.join(map(str, found.shape))}"
@@ -231,7 +229,7 @@ def _binary(path: Path, kind: str, member: str, options: Namespace, count: int |
         shape = () if names else found.shape[1:] or (1,)
         found = found.reshape(len(found), -1 if found.size else int(np.prod(shape)))
         native = np.uint8 if found.dtype == bool else found.dtype.newbyteorder("=")  # pandas knows no other bytes
-        frame, said = pandas.DataFrame(found.astype(native), columns=names), f"{said}, {found.dtype}"
+        frame, said = pandas.DataFrame(found.astype(native), columns=names or None), f"{said}, {found.dtype}"
     check_distinct(frame.columns, f"the columns of {path}", "rename one; of genes, adata.var_names_make_unique() does")
     return Data(str(path), said, frame.rename(columns=str).reset_index(drop=True), _names_of(index), labels, shape)
 
@@ -260,7 +258,7 @@ def _text(path: Path, member: str, options: Namespace, count: int | None) -> Dat
     breaks = len(rest) - len(cells)
     if cells.shape[1] > 1:  # of one column a blank line is a missing cell
         cells = cells[(cells != "").any(axis=1)]
-    first, is_named = cells.iloc[0].tolist(), options.header
+    first, start, is_named = cells.iloc[0].tolist(), start if breaks else int(cells.index[0]), options.header
     if count is not None:
         is_named, over = _is_named(path, cells, member, count)
         cells = cells.iloc[: len(cells) - over]
@@ -323,11 +321,12 @@ def _cells(path: Path, lines: dict[int, str], separator: str, options: Namespace
         if options.index == "name" and lacks_name:
             return _cells(path, lines | {numbers[0]: f'""{separator}{lines[numbers[0]]}'}, separator, options)
         way = (
-            "--index name if the first column names the rows, " * lacks_name
-            + f"--skip-lines {numbers[row - 1 - (row == 2)]}"
+            f"--skip-lines {numbers[row - 1 - (row == 2)]} if that is no row, --separator ';' --decimal , if commas are"
         )
-        cells = f"line {numbers[row - 1]} has {found} cells, those above {most}"
-        raise InputError(f"{path}: {cells}: say {way} for a line that is no row, or another --separator") from error
+        way = (
+            "--index name if the first column names the rows, " * lacks_name + f"{way} decimal, or another --separator"
+        )
+        raise InputError(f"{path}: line {numbers[row - 1]} has {found} cells, those above {most}: say {way}") from error
     breaks = len(lines) - len(frame)
     if breaks and not options.quotes:
         cell = next((cell for name in frame for cell in frame[name] if "\n" in cell), "")[:40]

@@ -102,7 +102,7 @@ def picture(answer: Answer, used: Used, labels: Any, name: str) -> bytes:
         *clouds, last = figure.subplots(1, len(pairs) + 1, width_ratios=[4] * len(pairs) + [2])
         for pair, axes in zip(pairs, clouds, strict=True):
             drawn = images if axes is clouds[0] and images is not None and min(images.shape[1:3]) >= SMALLEST else None
-            legend = {"name": name.replace("$", r"\$"), "legend": axes is clouds[-1]}
+            legend: Any = {"name": name.replace("$", r"\$"), "legend": axes is clouds[-1]}
             plot_embedding(y, labels, columns=pair, images=drawn, axes=axes, **legend)
             axes.set_title(f"columns {pair[0] + 1} and {pair[1] + 1}")
         plot_spectrum([0, *answer.module.eigenvalues_.tolist()], first=0, axes=last)
