@@ -57,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     add("--weighting", choices=choices.WEIGHTINGS, help="of the edges (default: heat)")
     add("--bandwidth", type=float, metavar="T", help="of the heat kernel, in squared units (default: a median)")
     add("--components", type=int, metavar="K", help="columns of the embedding (default: 10)")
-    add("--clusters", type=choices.count_of_clusters, metavar="auto|N", help="clusters of the points (default: none)")
+    add("--clusters", metavar="auto|N", help="clusters of the points (default: none)")
     add("--device", default="cpu", help="cpu (default), cuda, ...")
     new = commands.add_parser("transform", help="new rows, by the module of a run", argument_default=argparse.SUPPRESS)
     new.set_defaults(
