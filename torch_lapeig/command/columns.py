@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 from dataclasses import dataclass, field
+from importlib import import_module
 from shlex import quote
 from typing import Any
 
@@ -23,13 +24,7 @@ ROUNDOFF = 1e-5  # relative difference of the two directions of a pair
 SMALL = ("uint8", "int8", "uint16", "int16", "float16", "float32")  # float32 holds these exactly
 KINDS = {"b": "booleans", "M": "dates", "m": "durations", "c": "complex numbers"}  # by NumPy's letters
 EDGES = {"source", "target"}  # names of the columns of edges
-TRIED = {  # options by which words may be numbers, and their signs of decimals and thousands
-    "--decimal ,": (",", None),
-    "--thousands ,": (".", ","),
-    "--thousands ' '": (".", " "),
-    "--decimal , --thousands .": (",", "."),
-    "--decimal , --thousands ' '": (",", " "),
-}
+TRIED = ((",", None), (".", ","), (".", " "), (",", "."), (",", " "))  # decimals and thousands that words may have
 
 
 @dataclass
@@ -75,19 +70,17 @@ def used_of(data: Data, options: Namespace) -> Used:
         named += _drop_missing(used, data.source, options)
     used.lines["rows"] = f"{len(used.index):,}, {named}"
     if not options.given and not isinstance(options.one_hot, dict):  # else new rows
-        _check_points(used.x, data.source)
-        used.advice += _advice_on_integers(used, data)
+        _check_points(used, data)
         if options.standardize:
             deviation = np.where((used.x == used.x[0]).all(0), 1, used.x.std(0, dtype=np.float64))
             used.scale(np.stack([used.x.mean(0, dtype=np.float64), deviation]))
-        used.advice += _advice(used.x, used.names)
+        _advise(used)
     return used
 
 
 def index_of(data: Data, options: Namespace) -> Any:
     """Return the names of the rows: the column of --index, the index of the file, or numbers from 0 without a name."""
-    import pandas
-
+    pandas = import_module("pandas")
     if options.index in getattr(data.rows, "columns", ()):
         return pandas.Index(data.rows[options.index])
     return pandas.RangeIndex(data.rows.shape[0]) if data.index is None else pandas.Index(data.index)
@@ -138,8 +131,9 @@ def _check_numbers(data: Data, columns: list[str], is_new: bool) -> None:
         where = "".join(f", such as {cell!r} in {cells.index.name or 'row'} {i}" for i, cell in first)
         said.append(f"{name!r} ({KINDS.get(cells.dtype.kind, 'words')}{where})")
         bad |= dict(words.items()) if len(words) < len(cells) else {}
-        for option, signs in TRIED.items() if data.lines else ():
-            ways += [f"--decimal or --thousands: {option}"] * bool(numbers_of_text(cells, *signs).notna().all())
+        for decimal, thousands in TRIED if data.lines else ():
+            option = f"say --decimal {decimal}" + (f" --thousands {quote(thousands)}" if thousands else "")
+            ways += [option] if numbers_of_text(cells, decimal, thousands).notna().all() else []
     if not said:
         return
     others = [name for name, dtype in dtypes.items() if dtype.kind not in "iuf"]
@@ -159,8 +153,7 @@ def _check_numbers(data: Data, columns: list[str], is_new: bool) -> None:
 
 def _label(used: Used, data: Data, options: Namespace) -> list[str]:
     """Find each row's label in a column, or in a file joined by index or place; return the columns of that file."""
-    import pandas
-
+    pandas = import_module("pandas")
     own = list(getattr(data.rows, "columns", ()))
     for table in (data.rows, data.labels):
         if options.labels in getattr(table, "columns", ()) and options.given != "edges":
@@ -219,44 +212,40 @@ def _drop_missing(used: Used, source: str, options: Namespace) -> str:
     return f"; {len(bad):,} more have missing values and are left out (--drop-rows-with-missing): {where}"
 
 
-def _check_points(x: Array, source: str) -> None:
+def _check_points(used: Used, data: Data) -> None:
+    x = used.x
     if len(x) < LEAST_POINTS or x.shape[1] == 0 or not (x != x[0]).any():
         least = f"{LEAST_POINTS} rows, not all equal in {x.dtype}, and a column"
-        raise InputError(f"{source} must have {least}, got {x.shape[0]} × {x.shape[1]}")
+        raise InputError(f"{data.source} must have {least}, got {x.shape[0]} × {x.shape[1]}")
     width, limits = np.ptp(x.astype(np.float64), axis=0).max(), np.finfo(x.dtype)
     if not 1e4 * float(limits.tiny) ** 0.5 < width < 1e-4 * float(limits.max) ** 0.5:
         unit = f"the widest column spreads over {width:.1e}, whose square leaves {x.dtype}"
-        raise InputError(f"{source}: {unit}: take other units")
-
-
-def _advice_on_integers(used: Used, data: Data) -> list[str]:
-    said, count = [], len(used.columns) - len(used.categories)
-    for name, column in zip(used.names[:count], used.x.T, strict=False):
+        raise InputError(f"{data.source}: {unit}: take other units")
+    for name, column in zip(used.names, x.T, strict=True):
         if _counts(column):
-            options = f"--index {quote(name)} or --leave-out {quote(name)}"
-            said.append(f"column {name!r} counts the rows: if it is not a coordinate, say {options}")
-        is_whole = data.rows[name].dtype.kind in "iu" or (data.lines and (column == np.floor(column)).all())
-        if is_whole and abs(column).max() >= EXACT:
-            said.append(f"column {name!r} has integers above 2⁵³, which are rounded: names of rows are --index")
-    return said
+            way = f"--index {quote(name)} or --leave-out {quote(name)}"
+            used.advice.append(f"column {name!r} counts the rows: if it is not a coordinate, say {way}")
+        is_read = name in used.columns and (data.lines or data.rows[name].dtype.kind in "iu")
+        if is_read and abs(column).max() >= EXACT and (column == np.floor(column)).all():
+            used.advice.append(f"column {name!r} has integers above 2⁵³, which are rounded: row names are --index")
 
 
-def _advice(x: Array, names: list[str]) -> list[str]:
-    """Return sentences on columns that may change the answer, of points ``(N, D)`` as they are embedded."""
-    width, said = np.ptp(x.astype(np.float64), axis=0), []
+def _advise(used: Used) -> None:
+    """Add sentences on columns that may change the answer, of points as they are embedded."""
+    x, names, width = used.x, used.names, np.ptp(used.x.astype(np.float64), axis=0)
     spread = x.std(0, dtype=np.float64) * (width > 0)  # the deviation of equal numbers may be round-off
     first, others = int(spread.argmax()), np.delete(spread, spread.argmax())
     typical = np.median(others[others > 0]) if (others > 0).any() else np.inf
     if spread[first] > SPREAD * typical:
         times = f"spreads {spread[first] / typical:.0f} times as wide as the others and decides nearly all distances"
-        said.append(f"column {names[first]!r} {times}: --standardize makes all columns count alike")
+        used.advice.append(f"column {names[first]!r} {times}: --standardize makes all columns count alike")
     if not width.all():
-        said.append(f"columns that are constant change no distance: {listed(np.array(names)[width == 0])}")
+        constant = listed(np.array(names)[width == 0])
+        used.advice.append(f"columns that are constant change no distance: {constant}")
     if x.shape[0] == x.shape[1] and _asymmetry(x) <= ROUNDOFF:
-        said.append("the table is square and symmetric: pairs of points are --given distance or --given affinity")
+        used.advice.append("the table is square and symmetric: pairs are --given distance or --given affinity")
     if EDGES.issubset(map(str.lower, names)):
-        said.append("columns are named source and target: edges are --given edges")
-    return said
+        used.advice.append("columns are named source and target: edges are --given edges")
 
 
 def _counts(x: Array) -> bool:
@@ -268,9 +257,8 @@ def _asymmetry(pairs: Any) -> float:
 
 
 def _check_pairs(used: Used, source: str, given: str) -> None:
-    """Raise `InputError` with the condition that a matrix of distances or affinities does not meet."""
-    pairs, is_sparse = used.x, sparse.issparse(used.x)
-    values, (n, m), failed = pairs.data if is_sparse else pairs, pairs.shape, ""
+    pairs, is_sparse, failed = used.x, sparse.issparse(used.x), ""
+    values, (n, m) = pairs.data if is_sparse else pairs, pairs.shape
     if n != m or n < LEAST_POINTS:
         failed = f"it must be square, of {LEAST_POINTS} rows at least, got {n} × {m}; other columns are --index or"
         failed += " --leave-out, and scipy.spatial.distance.squareform writes out condensed distances"
@@ -281,12 +269,11 @@ def _check_pairs(used: Used, source: str, given: str) -> None:
     elif not (values > 0).any():
         failed = "no entry is positive"
     elif given == "distance" and pairs.diagonal().max() > ROUNDOFF * values.max():
-        failed = f"its diagonal is not zero, up to {pairs.diagonal().max():.3g}: similarities are --given affinity, and"
-        failed += " rows must be in the order of the columns"
-    elif (given != "distance" or not is_sparse) and _asymmetry(pairs) > ROUNDOFF:
-        i, j = divmod(int(abs(pairs - pairs.T).argmax()), n)
-        failed = f"it is not symmetric: {pairs[i, j]:.6g} in row {i}, column {j}, {pairs[j, i]:.6g} the other way round"
-        failed += "; x + x.T completes a half, (x + x.T) / 2 is the mean"
+        failed = f"its diagonal is not zero, up to {pairs.diagonal().max():.3g}: similarities are --given affinity"
+    elif (given != "distance" or not is_sparse) and (off := _asymmetry(pairs)) > ROUNDOFF:
+        failed = (
+            f"it is not symmetric, by {off:.2g} of the largest: x + x.T completes a half, (x + x.T) / 2 is the mean"
+        )
     if failed:
         raise InputError(f"{source} is not a matrix for --given {given}: {failed}")
     how = "the stored pairs are the neighbours" if is_sparse and given == "distance" else "symmetric"
@@ -297,8 +284,7 @@ def _check_pairs(used: Used, source: str, given: str) -> None:
 
 def _edges(data: Data, options: Namespace) -> Used:
     """Return the affinities of edges: two columns of names, or three with a weight."""
-    import pandas
-
+    pandas = import_module("pandas")
     if options.index in data.rows:
         raise InputError(f"{data.source}: nodes have the names in the edges: say --leave-out {quote(options.index)}")
     rows = data.rows[options.columns or [name for name in data.rows if name not in options.leave_out]]

@@ -78,6 +78,7 @@ class Data(NamedTuple):
     shape: tuple[int, ...] = ()  # of a row whose columns have no names in the file, such as height and width
     lines: str = ""  # the account of a text: lines = names + skipped + blank + rows
     skipped: Mapping[int, str] = {}  # lines of a text, by their numbers
+    has_members: bool = False  # several arrays with names, of which this is one
 
 
 def read(given: str, options: Namespace, count: int | None = None) -> Data:
@@ -92,9 +93,8 @@ def read(given: str, options: Namespace, count: int | None = None) -> Data:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # SciPy 1.18 announces arrays for matrices, torch speaks of its archives
             kind = _kind(path)
-            data = (
-                _text(path, member, options, count) if kind == "text" else _binary(path, kind, member, options, count)
-            )
+            is_text = kind == "text"
+            data = _text(path, member, options, count) if is_text else _binary(path, kind, member, options)
     except InputError:
         raise
     except Exception as error:  # a broken file may raise anything
@@ -102,7 +102,9 @@ def read(given: str, options: Namespace, count: int | None = None) -> Data:
         if isinstance(error, ImportError):
             why = f"needs a library that is not here: pip install {FORMATS[kind][1]}"
         raise InputError(f"{path} {why}; in Python: numpy.save('points.npy', x.astype(float))") from error
-    if kind != "text" and (idle := [name for name in TEXT if name in options.own]):
+    if member and count is None and not data.has_members:
+        raise InputError(f"{path} holds one table, and no {member!r}: choose columns by --columns")
+    if not is_text and (idle := [name for name in TEXT if name in options.own]):
         raise InputError(f"--{idle[0].replace('_', '-')} has no effect: {path} is not a text")
     return data
 
@@ -145,9 +147,6 @@ def _kind(path: Path) -> str:
     for pattern, what, line in REFUSED if kind == "text" else ():
         if re.match(pattern, start, re.DOTALL):
             raise InputError(f"{path} holds {what}, which is not read; in Python: {line.format(str(path))}")
-    ending = Path(path.name.lower().removesuffix(".gz")).suffix
-    if kind == "text" and ending in FORMATS:
-        raise InputError(f"{path} is not a {ending} file, although its name says so: if it is a table, name it .csv")
     return kind
 
 
@@ -158,7 +157,6 @@ def _opened(path: Path) -> Any:
 
 
 def _loaded(path: Path, kind: str) -> Any:
-    """Return an array, a sparse matrix, a tensor or a table, or several of them by their names."""
     if kind in (".parquet", ".h5ad"):
         library, function = ("pandas", "read_parquet") if kind == ".parquet" else ("anndata", "read_h5ad")
         return getattr(import_module(library), function)(path)
@@ -176,14 +174,13 @@ def _loaded(path: Path, kind: str) -> Any:
         return dict(found) if kind == ".npz" else found
 
 
-def _binary(path: Path, kind: str, member: str, options: Namespace, count: int | None) -> Data:
-    import pandas
-
+def _binary(path: Path, kind: str, member: str, options: Namespace) -> Data:
+    pandas = import_module("pandas")
     found: Any = _loaded(path, kind)
-    index, labels, names = None, None, dict[str, Any]()
-    shape: tuple[int, ...] = ()
+    data, names, shape = Data(str(path), "a table", None), dict[str, Any](), tuple[int, ...]()
     if kind == ".h5ad":
-        cells, found, labels, index = found, {}, found.obs, found.obs.index
+        cells, found = found, {}
+        data = data._replace(labels=cells.obs, index=cells.obs.index)
         groups = {"adata": {"X": cells.X}, "layers": cells.layers, "obsm": cells.obsm, "obsp": cells.obsp}
         for place, name in ((place, name) for place, group in groups.items() for name in group):
             key = name if sum(name in other for other in groups.values()) == 1 else f"{place}.{name}"
@@ -197,11 +194,11 @@ def _binary(path: Path, kind: str, member: str, options: Namespace, count: int |
         if not member and len(arrays) > 1:
             raise InputError(f"{path} holds the arrays {listed(arrays)}; {path}:NAME is one of several")
         check_known([member] if member else [], arrays, str(path))
-        key, member = member or next(iter(arrays)), ""
-        found, names = arrays[key], names.get(key, {})
-    if member and count is None:
-        raise InputError(f"{path} holds one table, and no {member!r}: choose columns by --columns")
-    said = f"{'sparse' if sparse.issparse(found) else 'array'} of {'×'.join(map(str, found.shape))}"
+        member = member or next(iter(arrays))
+        found, names, data = arrays[member], names.get(member, {}), data._replace(has_members=True)
+    said, is_table = "a table", isinstance(found, pandas.DataFrame)
+    if not is_table:
+        said = f"{'sparse' if sparse.issparse(found) else 'array'} of {'×'.join(map(str, found.shape))}, {found.dtype}"
     if isinstance(found, torch.Tensor):
         found = found.detach().to_dense()
         found = (found.float() if found.dtype == torch.bfloat16 else found).numpy()
@@ -213,25 +210,24 @@ def _binary(path: Path, kind: str, member: str, options: Namespace, count: int |
             way = "keep one of each, or add them by sum_duplicates() if they are meant to be added"
             raise InputError(f"{path} stores {twice} entries of its matrix more than once: {way}")
         if options.given and found.dtype.kind in "biuf":
-            return Data(str(path), said, found.astype(float).tocsr(), _names_of(index), labels)
+            return data._replace(said=said, rows=found.astype(float).tocsr(), index=_names_of(data.index))
         if (size := int(np.prod(found.shape, dtype=object)) * found.dtype.itemsize) > LARGEST:
             way = "reduce its columns first, by sklearn.decomposition.TruncatedSVD for instance"
             raise InputError(f"{path} takes {size >> 30} GiB with its zeros, which distances need: {way}")
         found, said = found.toarray(), f"{said}, its zeros written out"
-    if isinstance(found, pandas.DataFrame):
-        frame, said = found, "a table"
-        index = index if index is not None or isinstance(found.index, pandas.RangeIndex) else found.index
+    if is_table:
+        is_numbered = data.index is not None or isinstance(found.index, pandas.RangeIndex)
+        data = data if is_numbered else data._replace(index=found.index)
     elif not found.ndim:
         raise InputError(f"{path} holds one number, not rows")
-    elif found.dtype.names:  # a table of NumPy's
-        frame = pandas.DataFrame(found.astype(found.dtype.newbyteorder("=")))
-    else:
-        shape = () if names else found.shape[1:] or (1,)
-        found = found.reshape(len(found), -1 if found.size else int(np.prod(shape)))
-        native = np.uint8 if found.dtype == bool else found.dtype.newbyteorder("=")  # pandas knows no other bytes
-        frame, said = pandas.DataFrame(found.astype(native), columns=names or None), f"{said}, {found.dtype}"
-    check_distinct(frame.columns, f"the columns of {path}", "rename one; of genes, adata.var_names_make_unique() does")
-    return Data(str(path), said, frame.rename(columns=str).reset_index(drop=True), _names_of(index), labels, shape)
+    else:  # pandas computes with the bytes of this machine
+        shape = () if names or found.dtype.names else found.shape[1:] or (1,)
+        found = found.astype(np.uint8 if found.dtype == bool else found.dtype.newbyteorder("="))
+        flat = found.reshape(len(found), int(np.prod(shape))) if shape else found
+        found = pandas.DataFrame(flat, columns=names or None)
+    check_distinct(found.columns, f"the columns of {path}", "rename one; of genes, adata.var_names_make_unique() does")
+    rows = found.rename(columns=str).reset_index(drop=True)
+    return data._replace(said=said, rows=rows, index=_names_of(data.index), shape=shape)
 
 
 def _names_of(index: Any) -> Any:
@@ -239,9 +235,6 @@ def _names_of(index: Any) -> Any:
 
 
 def _text(path: Path, member: str, options: Namespace, count: int | None) -> Data:
-    """Return the table of a text, by an account of its lines: each has names, is skipped or blank, or is a row."""
-    if member and count is None:
-        raise InputError(f"{path} holds one table, and no {member!r}: choose columns by --columns")
     separator, decimal = _signs(path, options)
     lines = dict(enumerate(_decoded(path, options.encoding or "utf-8").removesuffix("\n").split("\n"), 1))
     asked = options.skip_lines or {}
@@ -304,9 +297,7 @@ def _text(path: Path, member: str, options: Namespace, count: int | None) -> Dat
 
 
 def _cells(path: Path, lines: dict[int, str], separator: str, options: Namespace) -> Any:
-    """Return the cells as they are written; lines within quoted cells, which are fewer rows, are a question."""
-    import pandas
-
+    pandas = import_module("pandas")
     text, numbers = "".join(f"{line}\n" for line in lines.values()), [*lines]
     if separator == " ":
         text = re.sub(r"[ \t]+", " ", re.sub(r"^[ \t]+|[ \t]+$", "", text, flags=re.MULTILINE))
@@ -339,7 +330,6 @@ def _cells(path: Path, lines: dict[int, str], separator: str, options: Namespace
 
 
 def _is_named(path: Path, cells: Any, member: str, count: int) -> tuple[bool | None, int]:
-    """Return whether line 1 of labels has names, and how many blank lines end the file: one reading must fit."""
     name, *labels = cells[0].tolist()
     if cells.shape[1] > 1:
         is_counted = member.isdigit() and int(member) < cells.shape[1]
@@ -360,9 +350,7 @@ def _is_named(path: Path, cells: Any, member: str, count: int) -> tuple[bool | N
 
 
 def _columns(path: Path, cells: Any, names: list[str], signs: tuple[str, str], kept: Any, options: Namespace) -> Any:
-    """Return cells as numbers where all of a column are, NaN where one is missing; ``kept`` columns as written."""
-    import pandas
-
+    pandas = import_module("pandas")
     (separator, decimal), thousands, columns, has_acted = signs, options.thousands, {}, False
     marks = {"", *MISSING} - {*(options.keep or ())} | {*(options.missing or ())}
     for name, (_, column) in zip(names, cells.items(), strict=True):
@@ -383,8 +371,7 @@ def _columns(path: Path, cells: Any, names: list[str], signs: tuple[str, str], k
 
 def numbers_of_text(cells: Any, decimal: str, thousands: str | None) -> Any:
     """Return the numbers that cells write with these signs, NaN where a cell is none: 1,23 is not 123."""
-    import pandas
-
+    pandas = import_module("pandas")
     if thousands:
         sign = next((f"[{group}]" for group in ALIKE if thousands in group), re.escape(thousands))
         pattern = rf"[-+]?[0-9]{{1,3}}({sign}[0-9]{{3}})+({re.escape(decimal)}[0-9]*)?"
