@@ -122,7 +122,9 @@ def _table(data: Data, options: Namespace) -> Used:
 
 def _check_numbers(data: Data, columns: list[str], is_new: bool) -> None:
     """Raise `InputError` with all columns that are not numbers, and with options that were tried on their cells."""
-    bad: dict[int, str] = {}
+    bad: dict[int, set[str]] = {}
+    numbers = data.rows[columns].select_dtypes("float")
+    has_points = bool((numbers != numbers.round()).where(numbers.notna(), False).any(axis=None))
     dtypes, said, ways = data.rows.dtypes[columns], [], []
     for name in (name for name, dtype in dtypes.items() if dtype.kind not in "iuf" and len(data.rows)):
         cells = data.rows[name].dropna()
@@ -130,10 +132,18 @@ def _check_numbers(data: Data, columns: list[str], is_new: bool) -> None:
         first = (words if len(words) else cells.astype(str))[:1].items()  # else numbers, written as text
         where = "".join(f", such as {cell!r} in {cells.index.name or 'row'} {i}" for i, cell in first)
         said.append(f"{name!r} ({KINDS.get(cells.dtype.kind, 'words')}{where})")
-        bad |= dict(words.items()) if len(words) < len(cells) else {}
+        bad |= {i: {cell, *bad.get(i, ())} for i, cell in words.items()} if len(words) < len(cells) else {}
         for decimal, thousands in TRIED if data.lines else ():
-            option = f"say --decimal {decimal}" + (f" --thousands {quote(thousands)}" if thousands else "")
-            ways += [option] if numbers_of_text(cells, decimal, thousands).notna().all() else []
+            is_idle = thousands and numbers_of_text(cells, decimal, None).notna().all()
+            if (
+                not is_idle
+                and (decimal == "." or not has_points)
+                and numbers_of_text(cells, decimal, thousands).notna().all()
+            ):
+                option = f"--decimal {decimal}" * (decimal != ".") + f" --thousands {quote(thousands or '')}" * bool(
+                    thousands
+                )
+                ways.append(f"say {option.strip()}")
     if not said:
         return
     others = [name for name, dtype in dtypes.items() if dtype.kind not in "iuf"]
@@ -144,7 +154,7 @@ def _check_numbers(data: Data, columns: list[str], is_new: bool) -> None:
         ways[-1] += " --labels, row names by --index, or name coordinates by --columns"
     ways += ["take edges by --given edges"] * EDGES.issubset(map(str.lower, others))
     if data.lines and 0 < len(bad) <= SHOWN:
-        ways.append(f"read missing cells by --missing {' '.join(map(quote, sorted({*bad.values()})))}")
+        ways.append(f"read missing cells by --missing {' '.join(map(quote, sorted(set().union(*bad.values()))))}")
         ways.append(f"skip lines by --skip-lines {' '.join(map(str, sorted({*bad, *data.skipped})))}")
     ways.append("write numbers as -1.5" if data.lines else "save numbers: x.astype(float)")
     what = f"{len(others)} of {len(columns)} columns are not numbers: {', '.join(said[:12])}"

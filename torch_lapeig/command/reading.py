@@ -101,7 +101,8 @@ def read(given: str, options: Namespace, count: int | None = None) -> Data:
         why = f"cannot be read: {' '.join(str(error).split()).split('. ')[0] or type(error).__name__}"
         if isinstance(error, ImportError):
             why = f"needs a library that is not here: pip install {FORMATS[kind][1]}"
-        raise InputError(f"{path} {why}; in Python: numpy.save('points.npy', x.astype(float))") from error
+        why += "; in Python: numpy.save('points.npy', x.astype(float))" if "pickle" in why else ""
+        raise InputError(f"{path} {why}") from error
     if member and count is None and not data.has_members:
         raise InputError(f"{path} holds one table, and no {member!r}: choose columns by --columns")
     if not is_text and (idle := [name for name in TEXT if name in options.own]):
@@ -156,7 +157,7 @@ def _opened(path: Path) -> Any:
     return (gzip.open if is_gzipped else open)(path, "rb")
 
 
-def _loaded(path: Path, kind: str) -> Any:
+def _loaded(path: Path, kind: str, member: str) -> Any:
     if kind in (".parquet", ".h5ad"):
         library, function = ("pandas", "read_parquet") if kind == ".parquet" else ("anndata", "read_h5ad")
         return getattr(import_module(library), function)(path)
@@ -171,12 +172,13 @@ def _loaded(path: Path, kind: str) -> Any:
         if kind == ".npz" and {"format", "shape", "data"} <= found.keys():
             file.seek(0)
             return sparse.load_npz(file)
-        return dict(found) if kind == ".npz" else found
+        names = [member] if kind == ".npz" and member in found.files else getattr(found, "files", [])
+        return {name: found[name] for name in names} if kind == ".npz" else found
 
 
 def _binary(path: Path, kind: str, member: str, options: Namespace) -> Data:
     pandas = import_module("pandas")
-    found: Any = _loaded(path, kind)
+    found: Any = _loaded(path, kind, member)
     data, names, shape = Data(str(path), "a table", None), dict[str, Any](), tuple[int, ...]()
     if kind == ".h5ad":
         cells, found = found, {}
@@ -311,13 +313,14 @@ def _cells(path: Path, lines: dict[int, str], separator: str, options: Namespace
         lacks_name = row == 2 and found == most + 1  # as R writes tables
         if options.index == "name" and lacks_name:
             return _cells(path, lines | {numbers[0]: f'""{separator}{lines[numbers[0]]}'}, separator, options)
-        way = (
-            f"--skip-lines {numbers[row - 1 - (row == 2)]} if that is no row, --separator ';' --decimal , if commas are"
-        )
-        way = (
-            "--index name if the first column names the rows, " * lacks_name + f"{way} decimal, or another --separator"
-        )
-        raise InputError(f"{path}: line {numbers[row - 1]} has {found} cells, those above {most}: say {way}") from error
+        where, others = numbers[row - 1], range(1, numbers[row - 1])
+        ways = ["--index name if the first column names the rows"] if lacks_name else []
+        ways += [f"--skip-lines {' '.join(map(str, others))} if there are titles above"] if row <= SHOWN else []
+        skipped = " ".join(map(str, sorted({*others, where} - {*numbers} | {where})))
+        ways.append(f"--skip-lines {skipped} if that is no row, --separator ';' --decimal , if commas are decimal")
+        raise InputError(
+            f"{path}: line {where} has {found} cells, those above {most}: say {', '.join(ways)}"
+        ) from error
     breaks = len(lines) - len(frame)
     if breaks and not options.quotes:
         cell = next((cell for name in frame for cell in frame[name] if "\n" in cell), "")[:40]
