@@ -36,6 +36,7 @@ from torch_lapeig.support.extras import how_to_install
 __all__ = ["InputError", "load", "main"]
 
 NOT_OF_PAIRS = ("standardize", "weighting", "one_hot", "drop_rows_with_missing")
+NOT_OF_GRAPHS = (*NOT_OF_PAIRS, "neighbors", "bandwidth")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -104,7 +105,8 @@ def embed(options: Namespace) -> None:
         import_module(name)
     out = options.out or Path(f"embedding-{stem(options.input)}")
     check_out(out, options.overwrite, is_folder=True)
-    for name in {None: [], "distance": NOT_OF_PAIRS}.get(options.given, [*NOT_OF_PAIRS, "neighbors", "bandwidth"]):
+    idle = {None: (), "distance": NOT_OF_PAIRS, "affinity": NOT_OF_GRAPHS, "edges": (*NOT_OF_GRAPHS, "missing", "keep")}
+    for name in idle[options.given]:
         if getattr(options, name):
             raise InputError(f"--{name.replace('_', '-')} does not go with --given {options.given}")
     data = read(options.input, options)
@@ -130,10 +132,11 @@ def embed(options: Namespace) -> None:
             "reading": {name: getattr(options, name) for name in (*TEXT, "index")} | {"skip_lines": data.skipped},
         }
         files["model.pt"] = bytes_of(lambda file, content: torch.save(content, file), saved)
-        say(f"{out / 'model.pt'} embeds new rows: torch-lapeig transform {out} FILE")
     write(out, files)
     if options.given:
         (out / "model.pt").unlink(missing_ok=True)  # of another run
+    else:
+        say(f"{out / 'model.pt'} embeds new rows: torch-lapeig transform {out} FILE")
     say(f"{out / 'report.html'} has all of this, with a picture")
 
 
@@ -180,8 +183,8 @@ def say(*parts: Any) -> None:
 def check_out(out: Path, overwrite: bool, *, is_folder: bool) -> None:
     """Raise `InputError` if results cannot be written, before they are computed."""
     if os.path.lexists(out) and not (is_folder and out.is_dir() and not any(out.iterdir())):
-        if not (out.is_dir() if is_folder else out.is_file()):
-            raise InputError(f"{out} is there already, of another kind: choose another --out")
+        if not (out.is_dir() if is_folder else out.is_file() and not out.is_symlink()):
+            raise InputError(f"{out} is there already, as a link, a device or of another kind: choose another --out")
         if not overwrite:
             raise InputError(f"{out} is there already: pass --overwrite, or another --out")
     write(out if is_folder else out.parent, {})

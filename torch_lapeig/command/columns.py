@@ -194,7 +194,7 @@ def _label(used: Used, data: Data, options: Namespace) -> list[str]:
         spare = len(there) - len(rows) + lost
         how = f"joined by the index {rows.name!r}: {lost} rows have no label, {spare} labels no row"
     elif options.given == "edges":
-        way = f"say --index NAME for the column of {path} with the names of the nodes"
+        way = "put names and labels into one table, and say --index NAME for its column of names"
         raise InputError(f"labels of nodes are joined by their names, as edges have no order of nodes: {way}")
     elif len(labels) != len(used.index):
         way = "labels are joined by an index, if both files have it: --index NAME"
