@@ -246,6 +246,47 @@ REFUSED = {
     "missing values": (lines((4, "1,,2"), (6, "1,2,inf")), "", "2 of 30 rows .*'3', '5'.*--drop-rows-with-missing"),
     "missing categories": (also(k=["u", None, "w"] * 10), "--one-hot k", "10 of 30 rows .*'k=u' 10"),
     "a short line": (lines((4, "1,2")), "", "1 of 30 rows .*'c' 1"),
+    "a name twice in line 1": (
+        csv().replace("a,b,c", "a,b,a"), "--leave-out a", "'a' come twice: .*--no-header --skip-lines 1",
+        "--no-header --skip-lines 1", X,
+    ),
+    "a second index": (
+        FRAME.reset_index().to_csv(), "", "and 'index' count rows: .*--leave-out i", "--leave-out index", X,
+    ),
+    "line breaks in cells": (also(n="x\ny"), "--leave-out n", "'x.*y'.*--quotes", "--quotes --leave-out n", X),
+    "quotes that swallow lines": (
+        also(n=['"x' if i in (5, 20) else "y" for i in range(30)]).replace('""""x"', '"x').replace('"""x"', '"x'),
+        "--leave-out n", "line breaks .*--no-quotes", "--no-quotes --leave-out n", X,
+    ),
+    "comments": ("# x\n# y\n" + csv(), "", "line 3 has 3 cells.*--skip-lines 1 2 if", "--skip-lines 1 2", X),
+    "a long line below a title": (
+        "title\n" + lines((4, "1,2,3,4")), "--skip-lines 1", "--skip-lines 1 6 if", "--skip-lines 1 6", WITHOUT,
+    ),
+    "quoted decimals": (csv(decimal=",", quoting=1), "", "'0,1257' in line 2.*say --decimal ,;", "--decimal ,", X),
+    "grouped numbers": (
+        csv(FRAME.assign(a=[f"{i * 1000:,}" for i in range(30)])), "--leave-out b", "say --thousands ,;",
+        "--thousands , --leave-out b", np.c_[np.arange(30) * 1000, X[:, 2]],
+    ),
+    "numbers in groups of two": (also(n="1,23"), "--thousands ,", "--thousands has no effect"),
+    "marks that are nowhere": (csv(), "--missing ?", "--missing has no effect"),
+    "words that are kept nowhere": (csv(), "--keep NA", "--keep has no effect"),
+    "signs in an array": ({"x.npy": X}, "--separator ;", "--separator has no effect: x.npy is not a text"),
+    "lines that are not there": (csv(), "--skip-lines 99", "got 99; t.csv has 31 lines"),
+    "a column as an array": (csv(), "--input t.csv:a", "t.csv holds one table, and no 'a'"),
+    "left out twice": (csv(), "--columns a --leave-out b", "--leave-out has no effect next to --columns"),
+    "blank cells of one column": ("a\n1\n\n3\n\n", "", "2 of 4 rows have missing .*row '1', '3'"),
+    "edges by their names": ("source,target\nx,y\n", "", "--given edges"),
+    "one label too few": (
+        {"t.csv": csv(), "y.txt": "kind\n" + "\n".join(KINDS[1:])}, "--labels y.txt", "y.txt:kind if .*y.txt:0 if",
+        "--labels y.txt:0", X,
+    ),
+    "an empty last label": (
+        {"t.csv": csv(), "y.txt": "kind\n" + "\n".join(KINDS[:-1]) + "\n\n"}, "--labels y.txt", "y.txt:kind if",
+        "--labels y.txt:kind", X,
+    ),
+    "labels of nodes by place": (
+        {"e.csv": "a,b\n" + RING, "y.txt": "\n".join(KINDS)}, "--given edges --labels y.txt", "joined by their names",
+    ),
     "a wrong name": (also(size=1), "--leave-out sise", "no 'sise'; it has .a.*.size."),
     "a name twice": (csv(), "--columns a b --leave-out b", "contradict each other: 'b'"),
     "one row": (csv(FRAME[:1]), "", "must have 4 rows"),
@@ -348,6 +389,12 @@ def test_labels_are_joined_by_the_index(used):
     assert "joined by the index 'id': 5 rows have no label, 0 labels no row" in found.lines["labels"]
 
 
+def test_labels_of_nodes_are_joined_by_their_names(used):
+    halves = "node,half\n" + "\n".join(f"n{i},{i < 15}" for i in np.random.default_rng(0).permutation(30))
+    found = used({"e.csv": "a,b\n" + RING, "y.csv": halves}, "--given edges --labels y.csv:half --index node")
+    assert [label == "True" for label in found.labels] == [int(name[1:]) < 15 for name in found.index]
+
+
 def test_edges_are_symmetric_affinities(used):
     found = used({"e.csv": "a,b,w\nx,y,2\nz,y,3\ny,x,2\nz,t,1\n"}, "--given edges")
     assert found.index.tolist() == ["x", "y", "z", "t"]
@@ -373,7 +420,7 @@ def test_tables_of_libraries_that_are_not_here(used, monkeypatch):
     monkeypatch.setitem(sys.modules, "anndata", types.SimpleNamespace(read_h5ad=lambda path: data))
     found = used({"a.h5ad": b"\x89HDF"}, "--labels kind")
     np.testing.assert_array_equal(found.x, X)
-    assert found.labels.tolist() == KINDS
+    assert (found.labels.tolist(), found.columns) == (KINDS, ["a", "b", "c"])
     data.obsm["X_pca"] = X[:, :2]
     with pytest.raises(InputError, match=r"'X', 'X_pca'; a.h5ad:NAME"):
         used({"a.h5ad": b"\x89HDF"}, "")

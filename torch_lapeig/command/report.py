@@ -24,7 +24,7 @@ STYLE = """<style>
 :root { color-scheme: light dark }
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 1rem auto; padding: 0 1rem }
 th, td { padding: .25rem .8rem .25rem 0; border-bottom: 1px solid #8885; vertical-align: top; text-align: left }
-td, h1, li { overflow-wrap: anywhere } .wide { overflow-x: auto } img { max-width: 100%; min-width: 46rem }
+td:last-child, h1, li { overflow-wrap: anywhere } .wide { overflow-x: auto } img { max-width: 100%; min-width: 46rem }
 .key { columns: 9rem; list-style: none; padding: 0 } .key i { display: inline-block; width: .8em; height: .8em }
 .bar { height: 1rem; max-width: 20rem } select { font: inherit; margin-right: 1rem }
 @media (prefers-color-scheme: dark) { body { background: #121212; color: #ddd } }
