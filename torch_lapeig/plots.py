@@ -249,8 +249,7 @@ def colours_of(labels: Any, n: int, most: int = CLASSES) -> tuple[Array, Array, 
         scale = ScalarMappable(Normalize(kinds[0], kinds[-1]), "viridis")
         of_points[is_there] = scale.to_rgba(there)
         return of_points, order, {}, scale
-    names = [f"{value:.0f}" if is_numeric else str(value) for value in kinds.tolist()]
-    shown = np.arange(len(kinds))
+    names, shown = [f"{n:.0f}" if is_numeric else str(n) for n in kinds.tolist()], np.arange(len(kinds))
     if len(kinds) > most:
         shown = np.sort(np.argsort(-counts, kind="stable")[: most - 1])
     colours, found = np.tile(to_rgba(GREY), (len(kinds), 1)), colormaps["tab10" if len(shown) <= 10 else "tab20"]

@@ -10,6 +10,7 @@ the extra ``embed``.
 from __future__ import annotations
 
 import argparse
+import errno
 import io
 import os
 import shlex
@@ -93,9 +94,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         raise SystemExit(130) from None
     except Exception as error:
         ways = {InputError: "", ImportError: f": {how_to_install('embed')}", MemoryError: "not enough memory"}
-        way = next(
-            (way for kind, way in ways.items() if isinstance(error, kind)), f" ({type(error).__name__}, a fault)"
-        )
+        known = [way for kind, way in ways.items() if isinstance(error, kind)]
+        way = known[0] if known else f" ({type(error).__name__}, a fault: please report it)"
         raise SystemExit(f"error: {' '.join(str(error).split())}{way}") from None
 
 
@@ -197,7 +197,8 @@ def write(folder: Path, files: dict[str, bytes]) -> None:
         base = next(path for path in (folder, *folder.absolute().parents) if path.exists())
         with TemporaryDirectory(prefix=".torch-lapeig-", dir=base) as aside:
             for name, content in files.items():
-                place = folder / name
+                if (place := folder / name).is_dir():
+                    raise IsADirectoryError(errno.EISDIR, "a folder of that name is there")
                 Path(aside, name).write_bytes(content)
             folder.mkdir(parents=True, exist_ok=True) if files else None
             for name in files:

@@ -24,7 +24,9 @@ ROUNDOFF = 1e-5  # relative difference of the two directions of a pair
 SMALL = ("uint8", "int8", "uint16", "int16", "float16", "float32")  # float32 holds these exactly
 KINDS = {"b": "booleans", "M": "dates", "m": "durations", "c": "complex numbers"}  # by NumPy's letters
 EDGES = {"source", "target"}  # names of the columns of edges
-TRIED = ((",", None), (".", ","), (".", " "), (",", "."), (",", " "))  # decimals and thousands that words may have
+# Options by which words may be numbers, with their signs of decimals and thousands.
+TRIED = [("--decimal ,", ",", None), ("--thousands ,", ".", ","), ("--thousands ' '", ".", " ")]
+TRIED += [("--decimal , --thousands .", ",", "."), ("--decimal , --thousands ' '", ",", " ")]
 
 
 @dataclass
@@ -133,25 +135,17 @@ def _check_numbers(data: Data, columns: list[str], is_new: bool) -> None:
         where = "".join(f", such as {cell!r} in {cells.index.name or 'row'} {i}" for i, cell in first)
         said.append(f"{name!r} ({KINDS.get(cells.dtype.kind, 'words')}{where})")
         bad |= {i: {cell, *bad.get(i, ())} for i, cell in words.items()} if len(words) < len(cells) else {}
-        for decimal, thousands in TRIED if data.lines else ():
+        for option, decimal, thousands in TRIED if data.lines else ():
             is_idle = thousands and numbers_of_text(cells, decimal, None).notna().all()
-            if (
-                not is_idle
-                and (decimal == "." or not has_points)
-                and numbers_of_text(cells, decimal, thousands).notna().all()
-            ):
-                option = f"--decimal {decimal}" * (decimal != ".") + f" --thousands {quote(thousands or '')}" * bool(
-                    thousands
-                )
-                ways.append(f"say {option.strip()}")
+            is_tried = not is_idle and (decimal == "." or not has_points)
+            if is_tried and numbers_of_text(cells, decimal, thousands).notna().all():
+                ways.append(f"say {option}")
     if not said:
         return
     others = [name for name, dtype in dtypes.items() if dtype.kind not in "iuf"]
     if not is_new:
-        ways.append(
-            f"leave out by --leave-out {' '.join(map(quote, others))}, take categories by --one-hot, colours by"
-        )
-        ways[-1] += " --labels, row names by --index, or name coordinates by --columns"
+        ways.append(f"leave out by --leave-out {' '.join(map(quote, others))}, take categories by --one-hot")
+        ways[-1] += ", colours by --labels, row names by --index, or name coordinates by --columns"
     ways += ["take edges by --given edges"] * EDGES.issubset(map(str.lower, others))
     if data.lines and 0 < len(bad) <= SHOWN:
         ways.append(f"read missing cells by --missing {' '.join(map(quote, sorted(set().union(*bad.values()))))}")
