@@ -99,7 +99,7 @@ def plot_embedding(
         if scale is not None:
             last.figure.colorbar(scale, ax=last, label=name, shrink=0.8)
         for text, colour in classes.items():
-            shown = text if len(text) <= 30 else f"{text[:29]}…"
+            shown = (text if len(text) <= 30 else f"{text[:29]}…").replace("$", r"\$")  # no formula
             last.scatter([], [], s=30, color=[colour], label=f" {shown}" if shown[:1] == "_" else shown)
         handles, texts = last.get_legend_handles_labels()
         if handles:
@@ -223,8 +223,8 @@ def plot_graph(
     return axes
 
 
-def colours_of(labels: Any, n: int) -> tuple[Array, Array, dict[str, Any], Any]:
-    """Return colours of points ``(n, 4)``, their order to draw, colours of classes by name, or a scale of numbers."""
+def colours_of(labels: Any, n: int, most: int = CLASSES) -> tuple[Array, Array, dict[str, Any], Any]:
+    """Return colours of points ``(n, 4)``, their order to draw, colours of ``most`` classes by name, or a scale."""
     from matplotlib import colormaps
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Normalize, to_rgba
@@ -252,11 +252,12 @@ def colours_of(labels: Any, n: int) -> tuple[Array, Array, dict[str, Any], Any]:
         scale = ScalarMappable(Normalize(kinds[0], kinds[-1]), "viridis")
         of_points[is_there] = scale.to_rgba(there)
         return of_points, order, {}, scale
-    names = [f"{value:.0f}" if is_numeric else str(value) for value in kinds.tolist()]
-    most = len(kinds) if len(kinds) <= CLASSES else CLASSES - 1
-    shown = np.sort(np.argsort(-counts, kind="stable")[:most])
-    colours = np.tile(to_rgba(GREY), (len(kinds), 1))
-    colours[shown] = colormaps["tab10" if len(shown) <= 10 else "tab20"](np.arange(len(shown)))
+    names, shown = [f"{n:.0f}" if is_numeric else str(n) for n in kinds.tolist()], np.arange(len(kinds))
+    if len(kinds) > most:
+        shown = np.sort(np.argsort(-counts, kind="stable")[: most - 1])
+    colours, found = np.tile(to_rgba(GREY), (len(kinds), 1)), colormaps["tab10" if len(shown) <= 10 else "tab20"]
+    found = found if len(shown) <= CLASSES else colormaps["turbo"].resampled(len(shown))
+    colours[shown] = found(np.arange(len(shown)))
     of_points[is_there] = colours[codes]
     classes: dict[str, Any] = {names[i]: colours[i] for i in shown}
     if len(shown) < len(kinds):
