@@ -29,8 +29,7 @@ class Precomputed:
         kind: content of the matrix ``(N, N)`` or ``(B, N, N)``: ``"affinity"`` (a `Graph` is accepted, too),
             ``"distance"`` or ``"kernel"``. Each method documents the kinds that it accepts.
 
-    Raises:
-        ValueError: another ``kind``.
+    Raises: ValueError: another ``kind``.
 
     >>> from torch_lapeig import MDS
     >>> distances = torch.tensor(

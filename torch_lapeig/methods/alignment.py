@@ -21,7 +21,7 @@ class Alignment(NamedTuple):
     Attributes:
         embedding: Y T, ``(..., N, m)`` for a reference of m columns.
         transform: T ``(..., k, m)``, with orthonormal columns.
-        distance: ‖(Y T)_rows − reference‖ over ‖reference‖, in Frobenius's norm, ``(...)``; +∞ for a reference of zeros.
+        distance: ‖(Y T)_rows − reference‖ over ‖reference‖, in Frobenius's norm, ``(...)``; +∞ for zeros.
 
     >>> y = torch.tensor([[1.0, 0.0], [0.0, 2.0]])
     >>> align(y, -y, how="signs").distance
