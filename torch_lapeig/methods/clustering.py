@@ -228,7 +228,8 @@ class SpectralClustering(GraphEmbedding):
 
         Raises: TypeError, ValueError: as ``fit``. ImportError: without scikit-learn (the extra ``sklearn``).
 
-        >>> x = torch.cat([torch.rand(30, 2) + 2 * i for i in range(3)])
+        >>> random = torch.Generator().manual_seed(0)
+        >>> x = torch.cat([torch.rand(30, 2, generator=random) + 2 * i for i in range(3)])
         >>> path = SpectralClustering("eigengap", KNN(8), max_clusters=5).path(x)
         >>> path.n_clusters.tolist(), int(path.n_clusters[path.gaps.argmax()])
         ([2, 3, 4, 5], 3)

@@ -102,7 +102,7 @@ class PointsModule(FittedModule):
 
     def _reported(self) -> AbstractContextManager[None]:
         """Return a context whose searches for neighbours report their progress, where it is asked for."""
-        progress = Solve.of(self.solve).progress
+        progress = isinstance(self.solve, Solve) and self.solve.progress
         return searches_reported(progress) if progress else nullcontext()
 
     def _checked(self, x: Any, mask: Tensor | None) -> tuple[Any, Tensor | None]:

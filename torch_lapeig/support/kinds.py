@@ -161,7 +161,7 @@ sharded graph → Whitening; normalized_cut; refine_cut; spectral_init; Neighbor
 sharded graph → conversions; components, subgraph; component_eigenpairs
   because A process has its own rows only: matrices, subgraphs and labels of all nodes are in none.
   says several ranks; use the graph of ranks\.gather\(x\)
-Precomputed → Sharded*
+Precomputed | stored distances → Sharded*
   because A matrix of pairs is on one process; points are what processes share.
   says neighbors must be KNN.* of points on several ranks
 Landmarks → Sharded*
