@@ -87,16 +87,11 @@ def compare_tree(n: int, rounds: int) -> Table:
     return compared(f"10-NN of {n:,} × 3", candidates, "SciPy cKDTree", rounds)[0]
 
 
-def clustered_points(n: int, d: int = 50) -> Tensor:
-    """Return a hundred normal clusters."""
-    generator = torch.Generator().manual_seed(0)
-    centres = 3 * torch.randn(100, d, generator=generator)
-    return centres[torch.randint(0, 100, (n,), generator=generator)] + torch.randn(n, d, generator=generator)
-
-
 def approximate(n: int) -> str:
     """Return seconds of one approximate search, and the share of true neighbours of a sample."""
-    x = clustered_points(n)
+    generator = torch.Generator().manual_seed(0)
+    centres = 3 * torch.randn(100, 50, generator=generator)
+    x = centres[torch.randint(0, 100, (n,), generator=generator)] + torch.randn(n, 50, generator=generator)
     chosen = torch.linspace(0, n - 1, 1000).long()
     true = nearest_neighbors(x, K + 1, x[chosen]).indices
     true = true[true != chosen[:, None]].reshape(len(chosen), -1)[:, :K]

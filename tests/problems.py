@@ -341,6 +341,12 @@ def quiet(function, *args, **options):
         return function(*args, **options)
 
 
+def stored(affinity, is_sparse, mask=None):
+    """Return the graph of a dense matrix, stored densely or sparsely."""
+    graph = Graph.from_dense(affinity, mask)
+    return graph.to_sparse() if is_sparse else graph
+
+
 def saved_and_loaded(value):
     """Return what `torch.load` reads of a value in a file, with its weights only."""
     file = io.BytesIO()

@@ -15,6 +15,14 @@ HALVES = [torch.float16, torch.bfloat16]
 REDUCTIONS = ["sum", "mean", "weighted_mean", "none"]
 SMOOTHNESS = {f"smoothness, {of}": partial(tl.laplacian_smoothness, reduction=of) for of in REDUCTIONS}
 LOSSES = {**SMOOTHNESS, "orthogonality": orthogonality, "spectral loss": spectral_loss, "whiten": whiten}
+COLLAPSED = {
+    "zero": lambda y: 0 * y,
+    "constant": lambda y: 0 * y + 3.7,
+    "noise of rounding": lambda y: 3.7 * (1 + torch.finfo(y.dtype).eps * y.sign()),
+    "one column zero": lambda y: y * torch.tensor([1.0, 0.0, 1.0]).to(y),
+    "copies": lambda y: y[:, [0, 0, 1]],
+    "nearly copies": lambda y: y[:, [0, 0, 1]] + 10 * torch.finfo(y.dtype).eps * y,
+}
 
 
 def both_kinds(affinity):
@@ -92,19 +100,13 @@ def test_half_precision_computes_in_float32(dtype, device):
     assert torch.equal(loss(y, x), loss(y.float(), x.float()).to(dtype))
 
 
-def padded(fill):
-    """Three graphs of unequal size as one batch, values for its rows with ``fill`` in the padding, and the parts."""
+@problems.every(fill=[0.0, 1e30, torch.nan], sparse=[False, True])
+def test_padding_has_no_part(fill, sparse):
+    """Three graphs of unequal size as one batch, and values for its rows."""
     parts = [problems.random_affinity(n, seed=n) for n in (5, 9, 7)]
     y, mask = tl.pad_batch(problems.points(21, 2), torch.arange(3).repeat_interleave(torch.tensor([5, 9, 7])))
     affinity = torch.stack([torch.nn.functional.pad(a, (0, 9 - len(a), 0, 9 - len(a))) for a in parts])
-    return tl.Graph.from_dense(affinity, mask), y.masked_fill(~mask[..., None], fill), parts
-
-
-@problems.every(fill=[0.0, 1e30, torch.nan], sparse=[False, True])
-def test_padding_has_no_part(fill, sparse):
-    graph, y, parts = padded(fill)
-    graph = graph.to_sparse() if sparse else graph
-    y.requires_grad_()
+    graph, y = problems.stored(affinity, sparse, mask), y.masked_fill(~mask[..., None], fill).requires_grad_()
     singles = [(y[b, : len(a)], tl.Graph.from_dense(a)) for b, a in enumerate(parts)]
     expected = [
         sum(tl.laplacian_smoothness(*single, "sum") for single in singles),
@@ -177,16 +179,6 @@ def test_spectral_loss_is_invariant(dtype, device):
     cases = [(y @ mix + 10, affinity), (y * torch.tensor([1e-6, 1, 1e6]).to(y), affinity), (y, 1e-6 * affinity)]
     for other, weights in (*cases, (y[order], affinity[order][:, order])):
         torch.testing.assert_close(spectral_loss(other, tl.Graph.from_dense(weights)), loss, rtol=2e-5, atol=0)
-
-
-COLLAPSED = {
-    "zero": lambda y: 0 * y,
-    "constant": lambda y: 0 * y + 3.7,
-    "noise of rounding": lambda y: 3.7 * (1 + torch.finfo(y.dtype).eps * y.sign()),
-    "one column zero": lambda y: y * torch.tensor([1.0, 0.0, 1.0]).to(y),
-    "copies": lambda y: y[:, [0, 0, 1]],
-    "nearly copies": lambda y: y[:, [0, 0, 1]] + 10 * torch.finfo(y.dtype).eps * y,
-}
 
 
 @problems.covering(2, collapse=COLLAPSED, dtype=problems.DTYPES, device=problems.DEVICES)

@@ -9,14 +9,6 @@ from torch_lapeig.sklearn import LabelSpreading, SpectralEmbedding
 
 N = 10**6
 X = torch.zeros(N, 1).uniform_()
-
-
-def path():
-    row = torch.arange(N - 1)
-    edges = torch.stack([torch.cat([row, row + 1]), torch.cat([row + 1, row])])
-    return Graph.from_edge_index(edges, torch.ones(2 * N - 2), num_nodes=N)
-
-
 REQUESTS = {
     "MDS": lambda: MDS(2)(X),
     "KernelPCA": lambda: KernelPCA(2, "poly").fit(X),
@@ -34,7 +26,9 @@ def test_points(request_):
 
 
 def test_graphs():
-    graph = path()
+    row = torch.arange(N - 1)
+    edges = torch.stack([torch.cat([row, row + 1]), torch.cat([row + 1, row])])
+    graph = Graph.from_edge_index(edges, torch.ones(2 * N - 2), num_nodes=N)
     for call in (graph.to_dense, Laplacian(graph).to_dense, lambda: eigenpairs(Laplacian(graph), 2, Eigh())):
         with pytest.raises(MemoryError, match=r"1000000 nodes .* GB .* sparse: ask for fewer pairs, .* such as Eigh"):
             call()

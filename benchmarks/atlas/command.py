@@ -53,11 +53,7 @@ def run(record: Record, options: argparse.Namespace) -> None:
             found.append(one)
     except KeyboardInterrupt:
         record.say("interrupted; these are the graphs so far")
-    show(record, found, f"residual {options.residual:.0e}, {options.threads} threads")
-
-
-def show(record: Record, found: list[report.Record], title: str) -> None:
-    """Show the table, goals and shares, and the seconds of everybody."""
-    record.show(report.table(found, f"Atlas, {title}, seconds"), *report.summary(found), report.shares(found))
+    title = f"Atlas, residual {options.residual:.0e}, {options.threads} threads"
+    record.show(report.table(found, f"{title}, seconds"), *report.summary(found), report.shares(found))
     record.show(*(f"{name}: {package} is not installed" for name in CANDIDATES if (package := missing(name))))
-    record.show(report.seconds_of(found, f"Atlas, {title}: seconds of right answers"))
+    record.show(report.seconds_of(found, f"{title}: seconds of right answers"))

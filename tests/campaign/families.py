@@ -153,12 +153,6 @@ def complete_bipartite(rng: Rng, n: int) -> Edges:
     return _of(nx.complete_bipartite_graph(a, n - a))
 
 
-def _subsets(rng: Rng, n: int) -> tuple[int, int]:
-    """Return m and r with about n subsets of r out of m members."""
-    sizes = [(m, r) for m in range(4, 13) for r in range(2, m // 2 + 1) if math.comb(m, r) <= max(n, 6)]
-    return sizes[int(rng.integers(len(sizes)))]
-
-
 def paley(rng: Rng, n: int) -> Edges:
     primes = [p for p in (5, 13, 17, 29, 37, 41, 53, 61, 73, 89, 97, 101, 109, 113, 137, 149) if p <= max(n, 5)]
     return _of(nx.paley_graph(primes[int(rng.integers(len(primes)))]))
@@ -217,7 +211,9 @@ def wheel(rng: Rng, n: int) -> Edges:
 
 def kneser(rng: Rng, n: int) -> Edges:
     """Return subsets that are joined if they are disjoint (Petersen's graph is one)."""
-    return _of(nx.kneser_graph(*_subsets(rng, min(n, 500))))
+    most = max(min(n, 500), 6)
+    sizes = [(m, r) for m in range(4, 13) for r in range(2, m // 2 + 1) if math.comb(m, r) <= most]
+    return _of(nx.kneser_graph(*sizes[int(rng.integers(len(sizes)))]))
 
 
 SMALL: list[Family] = [path, cycle, star, complete, hypercube, binary_tree, kneser, grid, wheel]

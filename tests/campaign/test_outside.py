@@ -14,6 +14,10 @@ import torch_lapeig as tl
 from problems import ignoring
 
 DOUBLE = torch.float64
+SURFACES = {
+    "fsaverage5": ("nilearn", "datasets/data/fsaverage5/pial_left.gii.gz"),
+    "conte69": ("brainspace", "datasets/surfaces/conte69_32k_lh.gii"),
+}
 
 
 @pytest.mark.filterwarnings("ignore:.*isolated")
@@ -61,15 +65,8 @@ def test_five_thousand_digits_from_few_labels():
         assert np.mean(right[5]) > np.mean(right[10]) + 0.02
 
 
-SURFACES = {
-    "fsaverage5": ("nilearn", "datasets/data/fsaverage5/pial_left.gii.gz"),
-    "conte69": ("brainspace", "datasets/surfaces/conte69_32k_lh.gii"),
-}
-
-
-@pytest.mark.parametrize("name", SURFACES)
-def test_eigenvalues_of_cortical_surfaces(name):
-    package, file = SURFACES[name]
+@pytest.mark.parametrize(("package", "file"), SURFACES.values(), ids=SURFACES)
+def test_eigenvalues_of_cortical_surfaces(package, file):
     nibabel = pytest.importorskip("nibabel")
     if (found := importlib.util.find_spec(package)) is None:
         pytest.skip(f"{package} is not installed")

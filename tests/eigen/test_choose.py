@@ -33,9 +33,8 @@ KINDS = {
 
 
 class TestDefault:
-    @pytest.mark.parametrize("kind", KINDS)
-    def test_each_kind_of_graph_has_the_pairs_of_another_solver(self, kind):
-        make, k = KINDS[kind]
+    @pytest.mark.parametrize(("make", "k"), KINDS.values(), ids=KINDS)
+    def test_each_kind_of_graph_has_the_pairs_of_another_solver(self, make, k):
         made = make()
         operator = made if isinstance(made, SymmetricOperator) else Laplacian(made)
         pairs = eigenpairs(operator, k)

@@ -25,8 +25,7 @@ NORMALIZATIONS = ["symmetric", "random_walk", "unnormalized"]
     is_sparse=[False, True],
 )
 def test_known_spectra(problem, solver, normalization, dtype, device, is_sparse):
-    graph = Graph.from_dense(problem.affinity.to(device, dtype))
-    laplacian = Laplacian(graph.to_sparse() if is_sparse else graph, normalization)
+    laplacian = Laplacian(problems.stored(problem.affinity.to(device, dtype), is_sparse), normalization)
     expected = sorted(problem.unnormalized if normalization == "unnormalized" else problem.normalized)
     tolerance = 1e-12 if dtype == torch.float64 else 1e-5
     for k in (1, 2, 3, 5, 7, len(expected) - 1, len(expected)):

@@ -126,19 +126,14 @@ def test_gradients_equal_those_of_the_dense_matrix(storage):
     torch.testing.assert_close(found, exact if storage == "strided" else exact * (x > 0), atol=1e-8, rtol=1e-7)
 
 
-def on_a_ring(bump):
-    """Twelve rows that a rotation permutes, so that all inner eigenvalues are double, with their entries moved."""
-    places = torch.arange(12)
-    x = torch.zeros(12, 12, dtype=torch.float64)
-    for step, weight in ((0, 2.0), (1, 1.0), (2, 0.5)):
-        x = x + weight * torch.eye(12, dtype=torch.float64)[(places + step) % 12]
-    return x * (1 + bump)
-
-
 @pytest.mark.parametrize("loops", [False, True])
 def test_derivatives_at_equal_eigenvalues(loops):
+    """Twelve rows that a rotation permutes, so that all inner eigenvalues are double, with their entries moved."""
+    eye = torch.eye(12, dtype=torch.float64)
+    ring = 2 * eye + eye.roll(-1, 0) + eye.roll(-2, 0) / 2
+
     def pairs_of(bump):
-        return eigenpairs(FactoredCosine(on_a_ring(bump[:, None] * points(12, 12)), loops=loops), 3)
+        return eigenpairs(FactoredCosine(ring * (1 + bump[:, None] * points(12, 12)), loops=loops), 3)
 
     bump = torch.zeros(12, dtype=torch.float64)
     assert pairs_of(bump).values.diff()[1] < 1e-12

@@ -7,7 +7,7 @@ import pytest
 import scipy.linalg
 import torch
 
-from problems import check_derivatives, every, random_affinity, surface
+from problems import check_derivatives, every, random_affinity, stored, surface
 from torch_lapeig import KNN, Graph, Laplacian, eigenpairs, mesh_laplacian
 from torch_lapeig.eigen import ChebyshevSubspace, Krylov, Lobpcg, ShiftInvert
 
@@ -22,8 +22,7 @@ def test_pairs_are_those_of_the_other_nodes(normalization, is_sparse, largest):
     for seed in range(6):
         affinity = random_affinity(24, seed=seed, keep=0.2)
         fixed = torch.rand(24, generator=torch.Generator().manual_seed(seed)) < 0.3
-        graph = Graph.from_dense(affinity)
-        laplacian = Laplacian(graph.to_sparse() if is_sparse else graph, normalization)
+        laplacian = Laplacian(stored(affinity, is_sparse), normalization)
         degrees = affinity.sum(1)
         stiffness, free = torch.diag(degrees) - affinity, ~fixed & (degrees > 0)
         mass = torch.eye(24, dtype=torch.float64) if normalization == "unnormalized" else torch.diag(degrees)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from problems import DTYPES, check_derivatives, covering, every, points, random_affinity, two_cliques
+from problems import DTYPES, check_derivatives, covering, every, points, random_affinity, stored, two_cliques
 from torch_lapeig import Graph, Laplacian, eigenpairs
 
 NORMALIZATIONS = ["symmetric", "random_walk", "unnormalized"]
@@ -13,8 +13,7 @@ NORMALIZATIONS = ["symmetric", "random_walk", "unnormalized"]
 
 @every(sparse=[True, False], normalization=NORMALIZATIONS)
 def test_gradcheck_and_gradgradcheck_of_products(sparse, normalization):
-    graph = Graph.from_dense(random_affinity(7))
-    graph = graph.to_sparse() if sparse else graph
+    graph = stored(random_affinity(7), sparse)
     laplacian = lambda weight: Laplacian(replace(graph, weight=weight), normalization)  # noqa: E731
     check_derivatives(lambda weight, y: laplacian(weight).matmul(y), graph.weight, points(7, 2))  # of each direction
 
@@ -23,8 +22,7 @@ def test_gradcheck_and_gradgradcheck_of_products(sparse, normalization):
 def test_null_vectors_are_a_basis_of_the_null_space(sparse, normalization, m):
     affinity = torch.stack([torch.block_diag(two_cliques(3, 2), two_cliques(4, 2)), random_affinity(11)])
     affinity[0, 0] = affinity[0, :, 0] = 0  # an isolated node takes no part
-    graph = Graph.from_dense(affinity)
-    laplacian = Laplacian(graph.to_sparse() if sparse else graph, normalization)
+    laplacian = Laplacian(stored(affinity, sparse), normalization)
     vectors, dimension = laplacian.symmetric.null_vectors(m), laplacian.nullity
     assert dimension.tolist() == [4, 1]
     for b in range(2):
@@ -43,8 +41,7 @@ def test_loops_do_not_drown_other_weights(sparse, normalization):
     weight, y = 1e-9 * random_affinity(20) + torch.diag(torch.linspace(0, 1e12, 20, dtype=torch.float64)), points(20, 3)
     found = []
     for dtype in (torch.float32, torch.float64):
-        graph = Graph.from_dense(weight.to(dtype))
-        graph = graph.to_sparse() if sparse else graph
+        graph = stored(weight.to(dtype), sparse)
         graph = graph.with_weight(graph.weight.clone().requires_grad_())
         laplacian = Laplacian(graph, normalization)
         product = laplacian.matmul(y.to(dtype))

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from problems import check_derivatives, grid, on_every_device, points, random_affinity, swiss_roll
+from problems import check_derivatives, grid, on_every_device, points, random_affinity, stored, swiss_roll
 from torch_lapeig import ConvergenceWarning, Graph, HeatKernel, Laplacian, eigen, knn_graph
 
 
@@ -29,13 +29,6 @@ def with_excess(graph, share):
     return eigen.SymmetricOperator(pattern, values, torch.ones_like(laplacian.degrees), **parts)
 
 
-def spectrum(operator, **options):
-    values, vectors = torch.linalg.eigh(operator.to_dense())
-    root = vectors * values.clamp_min(0).sqrt()
-    cycle = root.T @ eigen.SmoothedAggregation(single=False, **options)(operator)(root)
-    return torch.linalg.eigvalsh((cycle + cycle.T) / 2)
-
-
 @pytest.fixture
 def products(monkeypatch):
     """The number of products of each run of conjugate gradients."""
@@ -58,7 +51,11 @@ def products(monkeypatch):
 @pytest.mark.parametrize("share", [0.5, 1e-2, 1e-6, 1e-12])
 def test_multigrid_takes_an_excess_however_small(share):
     """The spectrum is that of the Laplacian itself, whose null vector is held by nothing but the excess."""
-    found = spectrum(with_excess(roll(600), share), coarsest=50)
+    operator = with_excess(roll(600), share)
+    values, vectors = torch.linalg.eigh(operator.to_dense())
+    root = vectors * values.clamp_min(0).sqrt()
+    cycle = root.T @ eigen.SmoothedAggregation(single=False, coarsest=50)(operator)(root)
+    found = torch.linalg.eigvalsh((cycle + cycle.T) / 2)
     assert found.min() > (0.3 if share < 1e-10 else 0.4)  # a value of 1e-12 is known to 1e-4
     assert found.max() < 1.1
 
@@ -79,8 +76,7 @@ def test_iterations_do_not_grow_with_the_graph(kind, products):
 
 @pytest.mark.parametrize("dense", [False, True], ids=["sparse", "dense"])
 def test_solutions_and_derivatives_equal_dense_solves(dense):
-    graph = Graph.from_dense(torch.stack([random_affinity(9, seed=s) for s in range(2)]))
-    graph = graph if dense else graph.to_sparse()
+    graph = stored(torch.stack([random_affinity(9, seed=s) for s in range(2)]), not dense)
     values, rhs, pattern = graph.weight * 0.1, points(9, 2, batch=2), graph.pattern
     diagonal = 2 + points(9, 1, batch=2, seed=3)[..., 0].abs()
 
@@ -143,8 +139,7 @@ def test_unsolved_columns_are_warned_of(monkeypatch):
 @pytest.mark.parametrize("is_sparse", [False, True])
 def test_laplacians_have_the_pseudo_inverse(is_sparse):
     affinity = torch.block_diag(random_affinity(9), random_affinity(7, seed=1), torch.zeros(1, 1)).double()
-    graph = Graph.from_dense(affinity)
-    graph = graph.to_sparse() if is_sparse else graph
+    graph = stored(affinity, is_sparse)
     inverse = torch.linalg.pinv(torch.diag(affinity.sum(1)) - affinity, hermitian=True)
     rhs = inverse @ points(17, 3)  # sums to zero on each component
     torch.testing.assert_close(eigen.solve_linear(Laplacian(graph, "unnormalized"), rhs), inverse @ rhs)

@@ -32,6 +32,15 @@ FORMS = {
 either_end = pytest.mark.parametrize("largest", [False, True])
 ROW, COL = torch.tensor([0, 0, 1, 1, 2, 2, 2, 0, 1]), torch.tensor([0, 1, 0, 1, 2, 0, 1, 2, 2])
 ORDER, PAIRS = (3 * ROW + COL).argsort(), torch.stack([ROW, COL])
+ROUNDED = {
+    "gram": lambda x: torch.cat([x[:60] @ x.mT, x[60:] @ x.mT]),
+    "orthogonal": lambda x: torch.linalg.qr(x)[0] @ torch.linalg.qr(x)[0].mT,
+    "indefinite": lambda x: (x * torch.linspace(-9, 9, len(x)).to(x)) @ x.mT,
+    "graded": lambda x: (lambda y: y @ y.mT)(torch.logspace(-4, 4, len(x)).to(x)[:, None] * x),
+    "inverse": lambda x: torch.linalg.inv(x @ x.mT + torch.eye(len(x)).to(x)),
+    "scaled": lambda x: torch.diag(x.abs().sum(1).rsqrt()) @ (x @ x.mT).exp() @ torch.diag(x.abs().sum(1).rsqrt()),
+    "centred": lambda x: (lambda h: h @ x[:, :2] @ x[:, :2].mT @ h)(torch.eye(len(x)).to(x) - 1 / len(x)),
+}
 
 
 def from_its_end(values, largest):
@@ -132,17 +141,6 @@ def test_second_derivatives_of_sparse_tensors_are_those_of_dense_ones(build):
         return [torch.autograd.functional.hessian(lambda t, m=m: loss(t, as_mass=m), t) for m in (False, True)]
 
     torch.testing.assert_close(hessians(build), hessians(full))
-
-
-ROUNDED = {
-    "gram": lambda x: torch.cat([x[:60] @ x.mT, x[60:] @ x.mT]),
-    "orthogonal": lambda x: torch.linalg.qr(x)[0] @ torch.linalg.qr(x)[0].mT,
-    "indefinite": lambda x: (x * torch.linspace(-9, 9, len(x)).to(x)) @ x.mT,
-    "graded": lambda x: (lambda y: y @ y.mT)(torch.logspace(-4, 4, len(x)).to(x)[:, None] * x),
-    "inverse": lambda x: torch.linalg.inv(x @ x.mT + torch.eye(len(x)).to(x)),
-    "scaled": lambda x: torch.diag(x.abs().sum(1).rsqrt()) @ (x @ x.mT).exp() @ torch.diag(x.abs().sum(1).rsqrt()),
-    "centred": lambda x: (lambda h: h @ x[:, :2] @ x[:, :2].mT @ h)(torch.eye(len(x)).to(x) - 1 / len(x)),
-}
 
 
 @every(name=[*ROUNDED], dtype=[torch.float32, torch.float64])

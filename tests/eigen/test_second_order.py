@@ -31,6 +31,11 @@ FUNCTIONS = {
     "rsqrt": (lambda x, p: torch.rsqrt(x), lambda x: x**-0.5, lambda x, m: mpmath.ff(-0.5, m) * x ** (-0.5 - m)),
     "power": (lambda x, p: x**p, lambda x: x**0.25, lambda x, m: mpmath.ff(0.25, m) * x ** (0.25 - m)),
 }
+PAIRS = {
+    "eigenpairs": lambda a, k: eigenpairs(a, k),
+    "pencil": lambda a, k: eigenpairs(a, k, mass=torch.eye(len(a)).to(a.dtype) + 0 * a),
+    "eigh": lambda a, k: eigh(a),
+}
 
 
 def hermitian(size, dtype, seed):
@@ -102,13 +107,6 @@ def test_derivatives_are_as_accurate_as_the_matrix(spectrum, gap, dtype):
             allowed = allowed * float(c.norm() * d.norm() ** (order - 1))
             error = (found.detach() - expected[order - 1]).abs().max().item()
             assert error <= allowed, (name, way, error, allowed)
-
-
-PAIRS = {
-    "eigenpairs": lambda a, k: eigenpairs(a, k),
-    "pencil": lambda a, k: eigenpairs(a, k, mass=torch.eye(len(a)).to(a.dtype) + 0 * a),
-    "eigh": lambda a, k: eigh(a),
-}
 
 
 @every(spectrum=[*SPECTRA], kind=[*PAIRS], dtype=[torch.float64, torch.float32, torch.complex128])

@@ -51,9 +51,8 @@ LOSSES = {
 }
 
 
-@every(name=[*MATRICES], k=[None, 4])
-def test_triplets_are_orthonormal_and_solve_both_equations(name, k):
-    matrix = MATRICES[name]
+@every(matrix=MATRICES, k=[None, 4])
+def test_triplets_are_orthonormal_and_solve_both_equations(matrix, k):
     dense = torch.as_tensor(matrix.toarray()).double() if scipy.sparse.issparse(matrix) else matrix.to_dense()
     k = k and min(k, *dense.shape[-2:])
     found = svd(matrix, k)

@@ -15,6 +15,15 @@ with ignoring():  # Lightning's imports warn of what is deprecated elsewhere
     from experiments.training import QUIET, Batches, train
 
 FLAGS = {**QUIET, "accelerator": "cpu", "max_epochs": 5, "log_every_n_steps": 1}
+LENGTHS = [
+    {"max_epochs": -1, "max_steps": 15},
+    {"max_epochs": -1, "max_steps": 14},  # the last epoch is cut short
+    {"max_epochs": 5, "max_steps": 100},
+    {"max_epochs": 5, "limit_train_batches": 2},
+    {"max_epochs": -1, "max_steps": 9, "accumulate_grad_batches": 2},
+    {"max_epochs": -1, "max_steps": 15, "reload_dataloaders_every_n_epochs": 2},
+]
+OF_OTHERS = {"state_dict": nn.Linear(7, 1).state_dict(), "loops": {"fit_loop": {"epoch_progress": {"current": {}}}}}
 
 
 class Regression(lightning.LightningModule):
@@ -55,17 +64,6 @@ class Drawing(Regression):
         loss = super().training_step(batch, batch_idx)
         self.noted[self.global_step] = (self.current_epoch, batch_idx, batch[0].sum().item(), torch.rand(()).item())
         return loss
-
-
-LENGTHS = [
-    {"max_epochs": -1, "max_steps": 15},
-    {"max_epochs": -1, "max_steps": 14},  # the last epoch is cut short
-    {"max_epochs": 5, "max_steps": 100},
-    {"max_epochs": 5, "limit_train_batches": 2},
-    {"max_epochs": -1, "max_steps": 9, "accumulate_grad_batches": 2},
-    {"max_epochs": -1, "max_steps": 15, "reload_dataloaders_every_n_epochs": 2},
-]
-OF_OTHERS = {"state_dict": nn.Linear(7, 1).state_dict(), "loops": {"fit_loop": {"epoch_progress": {"current": {}}}}}
 
 
 @pytest.mark.parametrize("lengths", LENGTHS, ids=str)

@@ -45,15 +45,10 @@ def test_many_splits_at_once_equal_the_library_one_by_one(kind):
     assert set(found) == ({PLAIN} if kind[0] == "regression" else {PLAIN, PRIOR})
 
 
-def tiny():
-    generator = torch.Generator().manual_seed(0)
-    pixels, classes = torch.rand(80, 64, generator=generator), torch.arange(80) % 10
-    return Problem.of(Split(pixels, classes, pixels[:10], classes[:10]))
-
-
 @pytest.mark.parametrize("batches", ["alone", "self", "own", "near"])
 def test_batches_hold_labelled_images_and_those_of_their_kind(batches):
-    problem = tiny()
+    pixels, classes = torch.rand(80, 64, generator=torch.Generator().manual_seed(0)), torch.arange(80) % 10
+    problem = Problem.of(Split(pixels, classes, pixels[:10], classes[:10]))
     chosen = labelled(problem.split.train_labels, 2, 0)
 
     def first(seed, count=6):

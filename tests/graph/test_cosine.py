@@ -25,6 +25,15 @@ WEIGHTINGS = {
     "kernel": tl.KernelWeights(lambda squares: 1 / (1 + squares)),
     "improved": tl.ImprovedWeights(0.5),
 }
+METHODS = {
+    "eigenmaps": tl.LaplacianEigenmaps(2, COSINE),
+    "radius": tl.LaplacianEigenmaps(2, tl.Radius(0.9, metric="cosine"), tl.SelfTuning(4)),
+    "unnormalized": tl.LaplacianEigenmaps(2, COSINE, tl.DensityCorrected(), normalization="unnormalized"),
+    "clusters": tl.SpectralClustering(3, COSINE),
+    "Isomap": tl.Isomap(2, COSINE),
+    "landmarks": tl.Isomap(2, COSINE, landmarks=20),
+    "LLE": tl.LLE(2, tl.KNN(12, metric="cosine")),
+}
 
 
 @covering(1, name=WEIGHTINGS.keys(), rule={"knn": COSINE, "radius": tl.Radius(0.9, metric="cosine")})
@@ -35,17 +44,6 @@ def test_weights_equal_those_of_points_of_length_1(name, rule):
         expected = weighting(UNIT, euclidean(UNIT)).to_dense()
         torch.testing.assert_close(weighted.to_dense(), expected.expand_as(weighted.to_dense()))
         assert weighted.metric == weighted.to(torch.float32).metric == weighted.subgraph(torch.arange(5)).metric
-
-
-METHODS = {
-    "eigenmaps": tl.LaplacianEigenmaps(2, COSINE),
-    "radius": tl.LaplacianEigenmaps(2, tl.Radius(0.9, metric="cosine"), tl.SelfTuning(4)),
-    "unnormalized": tl.LaplacianEigenmaps(2, COSINE, tl.DensityCorrected(), normalization="unnormalized"),
-    "clusters": tl.SpectralClustering(3, COSINE),
-    "Isomap": tl.Isomap(2, COSINE),
-    "landmarks": tl.Isomap(2, COSINE, landmarks=20),
-    "LLE": tl.LLE(2, tl.KNN(12, metric="cosine")),
-}
 
 
 @pytest.mark.parametrize("name", METHODS)

@@ -16,6 +16,16 @@ from torch_lapeig.graph.search import exact
 GIVEN = tl.Precomputed("distance")
 N, NEW = 40, 6
 METRICS = pytest.mark.parametrize("metric", ["hamming", "correlation", "rmsd"])
+X, FRESH = points(N, 4), points(NEW, 4, seed=1)
+BOTH = torch.cat([X, FRESH])
+METHODS = {
+    "eigenmaps": lambda rule: tl.LaplacianEigenmaps(2, rule, tl.SelfTuning(3)),
+    "unnormalized": lambda rule: tl.LaplacianEigenmaps(2, rule, tl.DensityCorrected(), normalization="unnormalized"),
+    "steepest": lambda rule: tl.LaplacianEigenmaps(2, rule, tl.HeatKernel("steepest")),
+    "kernel": lambda rule: tl.SpectralClustering(2, rule, tl.KernelWeights(lambda squares: 1 / (1 + squares))),
+    "Isomap": lambda rule: tl.Isomap(2, rule),
+    "landmarks": lambda rule: tl.Isomap(2, rule, landmarks=20),
+}
 
 
 def rmsd(x, y):
@@ -84,18 +94,6 @@ def test_diffusion_maps_are_those_of_the_definition(metric):
     share = fresh / fresh.sum(1, keepdim=True)
     torch.testing.assert_close(model.transform(d[N:, :N]), share @ model.embedding_ / values, rtol=1e-7, atol=1e-9)
     torch.testing.assert_close(model.transform(old[:4]), model.embedding_[:4])
-
-
-X, FRESH = points(N, 4), points(NEW, 4, seed=1)
-BOTH = torch.cat([X, FRESH])
-METHODS = {
-    "eigenmaps": lambda rule: tl.LaplacianEigenmaps(2, rule, tl.SelfTuning(3)),
-    "unnormalized": lambda rule: tl.LaplacianEigenmaps(2, rule, tl.DensityCorrected(), normalization="unnormalized"),
-    "steepest": lambda rule: tl.LaplacianEigenmaps(2, rule, tl.HeatKernel("steepest")),
-    "kernel": lambda rule: tl.SpectralClustering(2, rule, tl.KernelWeights(lambda squares: 1 / (1 + squares))),
-    "Isomap": lambda rule: tl.Isomap(2, rule),
-    "landmarks": lambda rule: tl.Isomap(2, rule, landmarks=20),
-}
 
 
 def euclidean(x, y):

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from problems import check_derivatives, every, points, random_affinity
+from problems import check_derivatives, every, points, random_affinity, stored
 from torch_lapeig import Graph, Laplacian, knn_graph, laplacian_smoothness, normalized_cut
 from torch_lapeig.graph.pattern import HUB_EDGES
 
@@ -60,8 +60,7 @@ def test_gradients_of_lengths_by_differences_and_by_products(batch, dtype, small
 def test_loops_do_not_drown_the_gradients_of_other_edges(many, sparse, small_blocks):
     """A dense affinity of a small bandwidth has ones on its diagonal, and next to nothing beside it."""
     weight = 1e-9 * random_affinity(30)
-    graph = Graph.from_dense(weight + torch.eye(30, dtype=weight.dtype))
-    graph = graph.to_sparse() if sparse else graph
+    graph = stored(weight + torch.eye(30, dtype=weight.dtype), sparse)
     if many:
         small_blocks()
     grads = []

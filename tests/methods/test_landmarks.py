@@ -16,18 +16,13 @@ def points(n, d=3, seed=0):
     return torch.rand(n, d, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def dense_affinities(x, landmarks, r, t=T):
-    """Return Z Λ⁻¹ Zᵀ ``(N, N)`` of the heat kernel with all landmarks at hand."""
-    squared, nearest = torch.cdist(x, landmarks).square().topk(r, largest=False)
-    shares = torch.zeros(len(x), len(landmarks), dtype=x.dtype).scatter(1, nearest, (-squared / t).softmax(1))
-    volume = shares.sum(0)
-    return shares @ torch.diag(torch.where(volume > 0, 1 / volume, 0)) @ shares.mT
-
-
 def check_against_dense(model, x):
-    """Check values, orthonormal columns and their eigenspace against `eigh` of the affinities of all points."""
-    y, k = model.transform(x), model.n_components
-    values, vectors = torch.linalg.eigh(torch.eye(len(x)) - dense_affinities(x, model.train_points, model.neighbors.r))
+    """Check values, orthonormal columns and their eigenspace against `eigh` of all affinities Z Λ⁻¹ Zᵀ."""
+    y, k, landmarks = model.transform(x), model.n_components, model.train_points
+    squared, nearest = torch.cdist(x, landmarks).square().topk(model.neighbors.r, largest=False)
+    shares = torch.zeros(len(x), len(landmarks), dtype=x.dtype).scatter(1, nearest, (-squared / T).softmax(1))
+    inverse = torch.where(shares.sum(0) > 0, 1 / shares.sum(0), 0)
+    values, vectors = torch.linalg.eigh(torch.eye(len(x)) - (shares * inverse) @ shares.mT)
     torch.testing.assert_close(model.eigenvalues_, values[1 : k + 1], atol=1e-12, rtol=0)
     torch.testing.assert_close(y.mT @ y, torch.eye(k, dtype=y.dtype), atol=1e-10, rtol=0)
     basis = vectors[:, 1 : k + 1]

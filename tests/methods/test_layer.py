@@ -8,7 +8,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import torch_lapeig as tl
-from problems import DTYPES, complete, every, grams, path, points
+from problems import DTYPES, complete, every, grams, path, points, stored
 
 # Two sets of points, of which the second one has padding.
 X, MASK = points(24, 3, batch=2, dtype=torch.float32), torch.arange(24) < torch.tensor([[24], [13]])
@@ -81,8 +81,7 @@ def test_pairs_that_a_graph_lacks(normalization, sparse, dtype):
     mask = torch.arange(9) < torch.tensor(sizes)[:, None]
     affinity = (complete(9) + path(9)).to(dtype) * (mask[:, :, None] & mask[:, None, :])
     leaf = affinity.clone().requires_grad_()
-    graph = tl.Graph.from_dense(leaf, mask)
-    graph = graph.to_sparse() if sparse else graph
+    graph = stored(leaf, sparse, mask)
     pairs = tl.eigenpairs(tl.Laplacian(graph, normalization), 11, fill=True)
     assert pairs.converged.all()
     assert pairs.gap.isinf().all()

@@ -70,6 +70,11 @@ NOT_PLAIN = {
 NOT_PLAIN["nearly cut"] = torch.minimum(NOT_PLAIN["nearly cut"], NOT_PLAIN["nearly cut"].T)
 NOT_PLAIN["a tiny degree"][5, 4] = NOT_PLAIN["a tiny degree"][4, 5] = 1e-160
 BOTH = torch.tensor([[0, 1], [1, 0]])
+TRANSFORMS = {
+    "vectors": lambda k: AddLaplacianPE(k, "pe", eigenvalues="values"),
+    "signatures": lambda k: AddSpectralFeatures(HeatResponse([1.0, 2.0]), k, "pe", eigenvalues="values"),
+    "magnetic": lambda k: AddMagneticPE(k, "pe", eigenvalues="values"),
+}
 
 
 @pytest.mark.filterwarnings("ignore:.*isolated")
@@ -108,13 +113,6 @@ def test_graphs_without_edges_or_nodes():
     assert found.values.shape == (1, 2)
     assert tl.laplacian_positional_encoding(none, 0, 2).vectors.shape == (0, 2)
     assert tl.laplacian_positional_encoding(none, 0, 2).values.tolist() == [[torch.inf] * 2]
-
-
-TRANSFORMS = {
-    "vectors": lambda k: AddLaplacianPE(k, "pe", eigenvalues="values"),
-    "signatures": lambda k: AddSpectralFeatures(HeatResponse([1.0, 2.0]), k, "pe", eigenvalues="values"),
-    "magnetic": lambda k: AddMagneticPE(k, "pe", eigenvalues="values"),
-}
 
 
 @pytest.mark.filterwarnings("ignore:.*isolated")

@@ -9,7 +9,7 @@ import torch
 from torch.autograd import gradcheck, gradgradcheck
 
 import torch_lapeig as tl
-from problems import edge_parameters, on_every_device, points, polygon, random_affinity, surface
+from problems import edge_parameters, on_every_device, points, polygon, random_affinity, stored, surface
 
 METHODS = {
     "LabelSpreading": lambda *a, **o: tl.LabelSpreading(*a, alpha=0.9, **o),
@@ -271,8 +271,7 @@ def test_gradients_beside_isolated_nodes_and_padding_are_finite(make, sparse):
     mask = torch.arange(8) < torch.tensor([[8], [5]])
     labels = torch.tensor([[0, 1, -1, -1, -1, -1, 1, -1], [2, -1, -1, 0, -1, 5, 5, 5]])
     leaf = affinity.requires_grad_()
-    graph = tl.Graph.from_dense(leaf, mask)
-    scores = make(GIVEN, n_classes=3)(graph.to_sparse() if sparse else graph, labels)
+    scores = make(GIVEN, n_classes=3)(stored(leaf, sparse, mask), labels)
     scores.square().sum().backward()
     assert scores.isfinite().all()
     assert leaf.grad.isfinite().all()
@@ -373,8 +372,7 @@ WILD |= {f"t {df}": partial(heavy_tails, df) for df in (0.3, 0.5, 1, 2)}
 @pytest.mark.filterwarnings("ignore:.*without any label:torch_lapeig.GraphWarning")
 def test_harmonic_functions_of_wild_weights_equal_an_elimination(problem, sparse):
     affinity, labels = problem()
-    graph = tl.Graph.from_dense(affinity)
-    graph = graph.to_sparse() if sparse else graph
+    graph = stored(affinity, sparse)
     found = tl.HarmonicFunction(GIVEN, class_prior=None)(graph, labels)
     torch.testing.assert_close(found, met_first(affinity, labels), atol=2e-8, rtol=0)
     both = torch.stack([affinity, affinity.flip(0, 1)]), torch.stack([labels, labels.flip(0)])

@@ -11,6 +11,10 @@ from torch_lapeig.eigen import Eigh
 
 RULES = [KNN(6), KNN(6, "union"), KNN(16, "mutual")]
 WEIGHTS = [HeatKernel(), HeatKernel(1.0), HeatKernel("median", learnable=True), HeatKernel(math.inf)]
+UNUSUAL = {
+    "parts": (torch.cat([points(20, 2), points(20, 2, seed=1) + 100]), "2 connected components"),
+    "isolated": (torch.cat([points(30, 2), torch.full((1, 2), 1e3).double()]), "1 of 31 nodes are isolated"),
+}
 
 
 def both_ways(x, rule, weights, mask=None, **options):
@@ -71,14 +75,7 @@ def test_equal_eigenvalues_have_exact_gradients_and_warnings():
         loss.backward()
 
 
-@pytest.mark.parametrize(
-    ("x", "message"),
-    [
-        (torch.cat([points(20, 2), points(20, 2, seed=1) + 100]), "2 connected components"),
-        (torch.cat([points(30, 2), torch.full((1, 2), 1e3, dtype=torch.float64)]), "1 of 31 nodes are isolated"),
-    ],
-    ids=["parts", "isolated"],
-)
+@pytest.mark.parametrize(("x", "message"), UNUSUAL.values(), ids=UNUSUAL)
 def test_unusual_sets_have_the_warnings_of_all_sizes(x, message):
     with pytest.warns(GraphWarning, match=message):
         short = LaplacianEigenmaps(2, KNN(4), HeatKernel(1.0))(x)

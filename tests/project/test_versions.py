@@ -15,16 +15,11 @@ ROOT = Path(__file__).parents[2]
 TOOLS = {"hatchling", "pyamg", "pygsp", "ruff", "mypy", "pre-commit", "coverage", "uv"}
 
 
-def pins(name):
-    """Versions by library, those for another Python left out."""
-    lines = (ROOT / name).read_text().splitlines()
-    return dict(line.lower().split("==") for line in lines if "==" in line and ";" not in line)
-
-
 def test_floors_are_the_versions_that_run():
     found = re.findall(r'"([\w-]+)>=([\d.]+)"', (ROOT / "pyproject.toml").read_text())
     floors = {name.lower(): Version(floor) for name, floor in found if name not in TOOLS}
-    lowest = pins("constraints-lowest.txt")
+    lines = (ROOT / "constraints-lowest.txt").read_text().lower().splitlines()
+    lowest = dict(line.split("==") for line in lines if "==" in line and ";" not in line)  # those of every Python
     assert floors.keys() >= {"torch", "numpy", "scipy", "scikit-learn", "lightning", "pytorch-lightning", "pytest"}
     assert floors == {name: Version(lowest[name]) for name in floors}
     assert floors["torch"].release[:2] == precision.OLDEST

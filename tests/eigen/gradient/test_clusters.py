@@ -56,11 +56,10 @@ OF_FOUR_PAIRS = {
 SPLIT = {"default": None, "eigh": Eigh(), "lobpcg": Lobpcg(), "chebyshev": ChebyshevSubspace()}
 
 
-@pytest.mark.parametrize("loss", OF_FOUR_PAIRS)
-def test_what_tells_copies_apart_is_warned_of_and_finite(loss):
+@pytest.mark.parametrize(("function", "says"), OF_FOUR_PAIRS.values(), ids=OF_FOUR_PAIRS)
+def test_what_tells_copies_apart_is_warned_of_and_finite(function, says):
     """The fourth pair of a cycle is one of two copies, and so is the second."""
     weight, graph_of = edge_parameters(cycle(12))
-    function, says = OF_FOUR_PAIRS[loss]
     value = function(eigenpairs(Laplacian(graph_of(weight)), 4))
     with pytest.warns(DegeneracyWarning, match=says):
         (gradient,) = torch.autograd.grad(value, weight)
@@ -213,17 +212,12 @@ def test_round_off_of_the_loss_is_no_gradient():
     torch.testing.assert_close(*gradients, rtol=1e-3, atol=1e-4 * float(gradients[1].abs().max()))
 
 
-def parts_of_points(parts, **options):
-    """Points in so many parts, and what takes them to an embedding without the trivial column."""
-    x = points(9 * parts, 2) + 100 * torch.arange(parts, dtype=torch.float64).repeat_interleave(9)[:, None]
-    return x, LaplacianEigenmaps(parts + 1, KNN(3), HeatKernel(2.0), **options)
-
-
 @pytest.mark.filterwarnings("ignore:the neighbourhood graph has:torch_lapeig.GraphWarning")
 @problems.covering(2, parts=[2, 3], scale=["degree", "orthonormal"], normalization=["random_walk", "unnormalized"])
 def test_null_vectors_beside_the_trivial_one(normalization, scale, parts):
     """The first null vector of several components is that of the whole graph, and moves as the degrees do."""
-    x, module = parts_of_points(parts, normalization=normalization, scale=scale)
+    x = points(9 * parts, 2) + 100 * torch.arange(parts, dtype=torch.float64).repeat_interleave(9)[:, None]
+    module = LaplacianEigenmaps(parts + 1, KNN(3), HeatKernel(2.0), normalization=normalization, scale=scale)
     aim = points(len(x), len(x))
 
     def loss(x):
@@ -250,14 +244,6 @@ def test_null_vectors_beside_the_trivial_one_in_batches():
     assert (weight.grad[2] == 0).all()
 
 
-def ring(n, change, dtype=torch.float64):
-    """Weights of a ring, 1 but for some noise, and the map from them to the graph."""
-    node = torch.arange(n)
-    edges = torch.stack([torch.cat([node, (node + 1) % n]), torch.cat([(node + 1) % n, node])])
-    weight = 1 + change * torch.rand(n, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    return weight.to(dtype), lambda w: Graph.from_edge_index(edges, torch.cat([w, w]))
-
-
 @pytest.mark.parametrize(
     ("n", "k", "change", "solver"),
     [(800, 5, 1e-8, None), (500, 5, 3e-9, None), (24, 9, 1e-11, ShiftInvert()), (24, 9, 1e-9, Eigh())],
@@ -265,11 +251,12 @@ def ring(n, change, dtype=torch.float64):
 )
 def test_second_derivatives_have_no_errors_of_the_first_over_differences(n, k, change, solver):
     """Errors of the linear solve return in cotangents, 10⁴ times larger than the differences of the values."""
-    weight, graph_of = ring(n, change)
-    aim, direction = points(n, 2), points(n, 1)[:, 0]
+    node, aim, direction = torch.arange(n), points(n, 2), points(n, 1)[:, 0]
+    edges = torch.stack([torch.cat([node, (node + 1) % n]), torch.cat([(node + 1) % n, node])])
+    weight = 1 + change * torch.rand(n, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 
     def gradient(w, **options):
-        vectors = eigenpairs(Laplacian(graph_of(w)), k, solver).vectors
+        vectors = eigenpairs(Laplacian(Graph.from_edge_index(edges, torch.cat([w, w]))), k, solver).vectors
         loss = ((vectors @ (vectors.mT @ aim)).square() * aim.flip(1)).sum()
         return torch.autograd.grad(loss, w, **options)[0]
 

@@ -167,20 +167,15 @@ class TestFactors:
         torch.testing.assert_close(copied(pairs).vectors, pairs.vectors, atol=0, rtol=0)
 
 
-def negated(matrix):
-    """The operator of a symmetric matrix: diag(c) − M of M off its diagonal."""
-    diagonal = matrix.diagonal().clone()
-    other = torch.diag(diagonal) - (matrix + matrix.T) / 2
-    return SymmetricOperator(DensePattern((len(matrix),)), other, diagonal)
-
-
 @pytest.mark.parametrize("negative", [0.0, 1e-13, 1e-10, 1e-7, 1e-3])
 def test_a_negative_eigenvalue_is_not_overlooked(negative):
     """The value returned is 0, with a residual that shows whether the negative value is round-off."""
     turn = torch.linalg.qr(problems.points(80, 80))[0]
     values = torch.linspace(0.1, 1, 80, dtype=torch.float64)
     values[0] = -negative
-    operator = negated(turn @ torch.diag(values) @ turn.T)
+    matrix = turn @ torch.diag(values) @ turn.T
+    others = matrix.diagonal().diag() - (matrix + matrix.T) / 2
+    operator = SymmetricOperator(DensePattern((80,)), others, matrix.diagonal().clone())
     if negative > 1e-5:
         with pytest.raises(ConvergenceError, match=r"positive semidefinite, got an eigenvalue of about -1\.0e-03"):
             eigenpairs(operator, 3, ShiftInvert())

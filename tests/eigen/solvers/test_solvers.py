@@ -82,8 +82,7 @@ def test_agrees_with_scipy(name, solver):
 def test_torch_lobpcg(is_sparse):
     """Two paths and isolated nodes beside a cycle, both with known values; and too few nodes for a block."""
     affinity = torch.stack([torch.block_diag(path(60), path(60), torch.zeros(3, 3)), problems.cycle(123)]).double()
-    graph = tl.Graph.from_dense(affinity)
-    laplacian = tl.Laplacian(graph.to_sparse() if is_sparse else graph)
+    laplacian = tl.Laplacian(problems.stored(affinity, is_sparse))
     pairs = tl.eigenpairs(laplacian, 5, TorchLobpcg())
     assert pairs.converged.all()
     angles = np.pi * np.array([[0, 0, 1 / 59, 1 / 59, 2 / 59], [0, 2 / 123, 2 / 123, 4 / 123, 4 / 123]])
