@@ -49,9 +49,8 @@ def times_and_error(n: int, rounds: int) -> Table:
     table = Table(f"{title}, median of {rounds}", columns | {"gradient error": ".1e"})
     for tolerance, backward_tolerance in ((1e-2, 1e-6), (1e-6, 1e-6), (1e-10, 1e-10)):
         runs = [gradient(graph, tolerance, backward_tolerance) for _ in range(rounds)]
-        times = (
-            statistics.median(of(r) for r in runs) for of in (lambda r: r[1], lambda r: r[2], lambda r: r[2] / r[1])
-        )
+        seconds = [(forward, backward, backward / forward) for _, forward, backward in runs]
+        times = map(statistics.median, zip(*seconds, strict=True))
         error = float((runs[0][0] - exact).norm() / exact.norm())
         table.add(f"{tolerance:.0e} / {backward_tolerance:.0e}", *times, error)
     return table

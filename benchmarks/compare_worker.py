@@ -53,10 +53,6 @@ def mnist() -> Tensor:
     return torch.from_numpy(graphs().mnist_points())
 
 
-def digits() -> Tensor:
-    return torch.from_numpy(load_digits().data)
-
-
 def roll(n: int) -> Tensor:
     return torch.from_numpy(make_swiss_roll(n, random_state=0)[0])
 
@@ -145,7 +141,7 @@ ROWS: dict[str, Callable[[], Call]] = {
     "layer 500 × 3, forward and backward": partial(layer, 500, 3),
     "layer 32 × 256 × 16, forward and backward": partial(layer, 32, 256, 16),
     "layer 16 × 512 × 16, forward and backward": partial(layer, 16, 512, 16),
-    "digits to 10 columns": partial(embed, digits),
+    "digits to 10 columns": partial(embed, lambda: torch.from_numpy(load_digits().data)),
     "MNIST to 10 columns": partial(embed, mnist),
     "swiss roll of 20,000 to 10 columns": partial(embed, partial(roll, 20_000)),
     "swiss roll of 100,000 to 10 columns": partial(embed, partial(roll, 100_000)),

@@ -39,6 +39,7 @@ import torch_lapeig as tl
 GIB = 2**30
 ROOT = Path(__file__).parent.parent
 TESTED = ("tests/eigen", "tests/graph", "tests/methods", "tests/test_loss.py", "tests/test_devices.py")
+Answers = Callable[[str], Sequence[Tensor]]
 
 
 @dataclass(frozen=True)
@@ -149,9 +150,6 @@ def eigh(place: Place) -> None:
             name = f"{b} × {n}², {dtype}, ms"
             place.attempt(f"{name}, device", partial(place.milliseconds, partial(torch.linalg.eigh, there), 3))
             place.attempt(f"{name}, host", partial(place.milliseconds, on_host, 3))
-
-
-Answers = Callable[[str], Sequence[Tensor]]
 
 
 def library(place: Place) -> None:

@@ -62,6 +62,9 @@ PHYSICAL = {
     torch.ops.aten._neg_view.default: torch.ops.aten.neg.default,
 }
 PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "mv", "addmv", "dot", "addbmm")
+_csr: Any = torch.sparse_csr_tensor
+_tensor, _as_tensor, _Generator = torch.tensor, torch.as_tensor, torch.Generator
+_to, _numpy = Tensor.to, Tensor.numpy
 
 
 class Seen(TorchDispatchMode):
@@ -132,7 +135,9 @@ class Seen(TorchDispatchMode):
         if short in UNSTABLE and floating and not any(a in ("amax", "amin") for a in flat if isinstance(a, str)):
             self.unstable[f"{short}, {site()}"] += 1
         if short in PRODUCTS and torch._C._get_fp32_precision_getter("cuda", "matmul") not in ("ieee", "none"):
-            self.rounded[f"{short}, {site()}"] += any(_is_single(a) for a in flat)
+            self.rounded[f"{short}, {site()}"] += any(
+                isinstance(a, Pretended) and a.dtype == torch.float32 for a in flat
+            )
         if short not in VIEWS:
             self.kernels[short] += 1
         self.waits_by_kind[short] += WAITS.get(short, 0)
@@ -165,10 +170,6 @@ def _of_device(value: Any, known: dict[int, Any]) -> Any:
     if isinstance(value, tuple | list):
         return type(value)(_of_device(part, known) for part in value)
     return (known.get(id(value)) if id(value) in known else Pretended(value)) if isinstance(value, Tensor) else value
-
-
-def _is_single(value: Any) -> bool:
-    return isinstance(value, Pretended) and value.dtype == torch.float32
 
 
 def _is_csr(value: Any) -> bool:
@@ -226,11 +227,6 @@ class Pretended(Tensor):
         return SEEN.run(func, args, kwargs or {})
 
 
-_csr: Any = torch.sparse_csr_tensor
-_tensor, _as_tensor, _Generator = torch.tensor, torch.as_tensor, torch.Generator
-_to, _numpy = Tensor.to, Tensor.numpy
-
-
 def _where() -> torch.device:
     return torch.device(NAME, 0)
 
@@ -247,10 +243,6 @@ def _to_dense(self: Any, *args: Any, **kwargs: Any) -> Any:
     return Pretended(self.elem.to_dense())
 
 
-def _data_ptr(self: Any) -> int:
-    return int(self.elem.data_ptr())
-
-
 def _layout(self: Any) -> torch.layout:
     with torch._C.DisableTorchFunctionSubclass():
         return self.elem.layout  # type: ignore[no-any-return]
@@ -265,7 +257,7 @@ SPECIAL: dict[Any, Any] = {
     Tensor.backward: lambda self, gradient=None, *args, **kw: torch.autograd.backward(self, gradient, *args, **kw),
     Tensor.numpy: _refused,
     Tensor.__array__: _refused,
-    Tensor.data_ptr: _data_ptr,
+    Tensor.data_ptr: lambda self: int(self.elem.data_ptr()),
     Tensor.layout.__get__: _layout,  # type: ignore[attr-defined]
 }
 

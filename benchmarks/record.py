@@ -45,7 +45,7 @@ class Record:
             "date": self.begun.date().isoformat(),
             "seconds": round(seconds, 1),
             "threads": self.threads,
-            "clock": clock_of(self.threads),
+            "clock": "processor" if self.threads == 1 else "elapsed",  # busy neighbours hardly change the former
             "processor": processor(),
             "cores": os.cpu_count(),
             "versions": versions(),
@@ -58,8 +58,3 @@ class Record:
         part = file.with_suffix(".part")
         part.write_text(json.dumps(self.pack(), indent=1, ensure_ascii=False) + "\n")
         part.replace(file)
-
-
-def clock_of(threads: int) -> str:
-    """Return the clock: with one thread seconds of the processor, which busy neighbours hardly change."""
-    return "processor" if threads == 1 else "elapsed"

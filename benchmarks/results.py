@@ -46,9 +46,8 @@ def versions_of(record: Packed) -> str:
 
 def caption(record: Packed) -> str:
     """Return when and how a record was made."""
-    threads = (
-        "one thread, seconds of the processor" if record["threads"] == 1 else f"{record['threads']} threads, elapsed"
-    )
+    threads = f"{record['threads']} threads, elapsed"
+    threads = "one thread, seconds of the processor" if record["threads"] == 1 else threads
     commit = record.get("commit", PAST_COMMIT if record["benchmark"] in PAST else None)  # where the program still is
     program = f" of commit {commit}" if commit else ""
     return wrapped(f"`{record['command']}`{program}: {record['date']}, {threads}; {record['seconds']:.0f} s in all.")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import fnmatch
+import functools
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from torch_lapeig.graph import DensePattern, Extension, NewEdges, Weighting
 from torch_lapeig.support.kinds import Refusal, refusals
 
 K = 3  # number of pairs; no reference has an equal pair after it
+WITH_MASS = "pairs with a mass or degrees"
 
 
 @dataclass
@@ -125,22 +127,14 @@ def of_hyperedges() -> Made:
     weight = torch.tensor([3.0, 2.0, 1.5, 0.7], dtype=torch.float64)
     incidence = torch.zeros(8, 4, dtype=torch.float64)
     incidence[members[0], members[1]] = 1
-    return Made(
-        tl.Graph.from_hyperedges(members, weight),
-        {"affinities"},
-        (incidence * weight / incidence.sum(0)) @ incidence.mT,
-    )
+    affinity = (incidence * weight / incidence.sum(0)) @ incidence.mT
+    return Made(tl.Graph.from_hyperedges(members, weight), {"affinities"}, affinity)
 
 
-def batch(matrices: tuple[Tensor, ...], kind: type[tl.Graph] = tl.Graph, *, sparse: bool = False, **kinds: Any) -> Made:
+def batch(matrices: tuple[Tensor, ...], kind: type[tl.Graph] = tl.Graph, *, sparse: bool = False) -> Made:
     whole, mask = padded(*matrices)
-    graph = kind.from_dense(whole, mask)
-    return Made(
-        graph.to_sparse() if sparse else graph,
-        {"affinities" if kind is tl.Graph else kind.__name__, "batch"},
-        whole,
-        nodes=mask,
-    )
+    graph, kinds = kind.from_dense(whole, mask), {"affinities" if kind is tl.Graph else kind.__name__, "batch"}
+    return Made(graph.to_sparse() if sparse else graph, kinds, whole, nodes=mask)
 
 
 def improved() -> Made:
@@ -202,57 +196,37 @@ def of_laplacian(affinity: Tensor, normalization: str, mask: Tensor | None = Non
     if normalization == "unnormalized":
         return Made(value, kinds, matrix, nodes=degrees > 0)
     root = torch.where(degrees > 0, degrees, 1).sqrt()
+    kinds.add("normalised Laplacian")
     if normalization == "random_walk":
-        return Made(
-            value, {*kinds, "normalised Laplacian", "pairs with a mass or degrees"}, matrix, root.square(), degrees > 0
-        )
-    return Made(
-        value, {*kinds, "normalised Laplacian"}, matrix / (root[..., None] * root[..., None, :]), nodes=degrees > 0
-    )
+        return Made(value, {*kinds, WITH_MASS}, matrix, root.square(), degrees > 0)
+    return Made(value, kinds, matrix / (root[..., None] * root[..., None, :]), nodes=degrees > 0)
 
 
 def with_mass(affinity: Tensor) -> Made:
     mass = 0.5 + torch.rand(affinity.shape[:-1], generator=torch.Generator().manual_seed(8), dtype=torch.float64)
     made = of_laplacian(affinity, "unnormalized")
-    return dataclasses.replace(
-        made,
-        kinds={*made.kinds, "pairs with a mass or degrees"},
-        mass=mass,
-        pairs=lambda a, k, *o, **more: tl.eigenpairs(a, k, *o, mass=mass, **more),
-    )
+    pairs = functools.partial(tl.eigenpairs, mass=mass)
+    return dataclasses.replace(made, kinds={*made.kinds, WITH_MASS}, mass=mass, pairs=pairs)
 
 
 def of_improved() -> Made:
     """(D − W) y = λ y with W = R S R⁻¹ is R⁻¹ (D − S) R⁻¹ y = λ R⁻² y."""
     graph = tl.ImprovedWeights(0.5)(X, tl.knn_graph(X, 6))
     r, w = graph.similarity, graph.to_dense()
-    matrix = laplacian(w) / r[:, None].square()
-    return Made(
-        tl.Laplacian(graph, "unnormalized"),
-        {"Laplacian", "singular operator", "similarity", "pairs with a mass or degrees"},
-        (matrix + matrix.mT) / 2,
-        r**-2,
-    )
+    matrix, kinds = laplacian(w) / r[:, None].square(), {"Laplacian", "singular operator", "similarity", WITH_MASS}
+    return Made(tl.Laplacian(graph, "unnormalized"), kinds, (matrix + matrix.mT) / 2, r**-2)
 
 
 def mesh() -> Made:
     """Cotangents and a third of the areas of the faces of a bent grid."""
     i, j = torch.meshgrid(torch.arange(4.0), torch.arange(4.0), indexing="ij")
     vertices = torch.stack([i + 0.2 * j, j, (i * 0.7).sin() * j / 3], -1).reshape(-1, 3).double()
-    corner = (4 * torch.arange(3)[:, None] + torch.arange(3)).flatten()
-    faces = torch.cat(
-        [torch.stack([corner, corner + 4, corner + 5], 1), torch.stack([corner, corner + 5, corner + 1], 1)]
-    )
+    corner = 4 * torch.arange(3)[:, None] + torch.arange(3)
+    faces = (corner[..., None, None] + torch.tensor([[0, 4, 5], [0, 5, 1]])).reshape(-1, 3)
     affinity, mass = cotangents(vertices, faces)
     stiffness, areas = tl.mesh_laplacian(vertices, faces)
-    matrix = laplacian(affinity)
-    return Made(
-        stiffness,
-        {"mesh", "singular operator", "operator without affinities", "pairs with a mass or degrees"},
-        matrix,
-        mass,
-        pairs=lambda a, k, *o, **more: tl.eigenpairs(a, k, *o, mass=areas, **more),
-    )
+    kinds = {"mesh", "singular operator", "operator without affinities", WITH_MASS}
+    return Made(stiffness, kinds, laplacian(affinity), mass, pairs=functools.partial(tl.eigenpairs, mass=areas))
 
 
 def of_signs(normalization: str) -> Made:
@@ -260,50 +234,39 @@ def of_signs(normalization: str) -> Made:
     matrix = torch.diag(degrees) - SIGNED
     if normalization == "symmetric":
         matrix = matrix / (degrees[:, None] * degrees).sqrt()
-    return Made(
-        tl.SignedLaplacian(tl.SignedGraph.from_dense(SIGNED), normalization),
-        {"SignedLaplacian", "operator without affinities"},
-        matrix,
-    )
+    value = tl.SignedLaplacian(tl.SignedGraph.from_dense(SIGNED), normalization)
+    return Made(value, {"SignedLaplacian", "operator without affinities"}, matrix)
 
 
 def magnetic(arcs: Tensor, q: Any, normalization: str = "symmetric", mask: Tensor | None = None) -> Made:
-    charges = torch.as_tensor(q, dtype=torch.float64)
+    charges, graph = torch.as_tensor(q, dtype=torch.float64), tl.DirectedGraph.from_dense(arcs, mask)
     symmetric = (arcs + arcs.mT) / 2
     share = torch.where(symmetric > 0, (arcs - arcs.mT) / (2 * torch.where(symmetric > 0, symmetric, 1)), 0)
-    arcs, symmetric, share = (part[..., None, :, :] if charges.ndim else part for part in (arcs, symmetric, share))
+    symmetric, share = (part[..., None, :, :] if charges.ndim else part for part in (symmetric, share))
     angle = 2 * torch.pi * charges[..., None, None] * share
     degrees = symmetric.sum(-1).expand(angle.shape[:-1])
     matrix = torch.diag_embed(degrees) - torch.polar(symmetric.expand_as(angle), angle)
     root = torch.where(degrees > 0, degrees, 1).sqrt()
     if normalization == "symmetric":
         matrix = matrix / (root[..., None] * root[..., None, :])
-    value = tl.MagneticLaplacian(
-        tl.DirectedGraph.from_dense(arcs.reshape(*arcs.shape[: arcs.ndim - 2 - charges.ndim], *arcs.shape[-2:]), mask),
-        q,
-        normalization,
-    )
-    kinds = {"MagneticLaplacian", "complex pairs", "operator without affinities", "singular operator"} | (
-        {"batch"} if matrix.ndim > 2 else set()
-    )
+    value = tl.MagneticLaplacian(graph, q, normalization)
+    kinds = {"MagneticLaplacian", "complex pairs", "operator without affinities", "singular operator"}
+    kinds |= {"batch"} if matrix.ndim > 2 else set()
     return Made(value, kinds, matrix, nodes=degrees > 0, pairs=tl.MagneticLaplacian.eigenpairs)
 
 
 def by_function() -> Made:
     matrix = random_affinity(12, seed=9)  # of both signs
-    return Made(
-        FunctionOperator(lambda y, a: a @ y, 12, [matrix]), {"FunctionOperator", "operator of products"}, matrix
-    )
+    value = FunctionOperator(lambda y, a: a @ y, 12, [matrix])
+    return Made(value, {"FunctionOperator", "operator of products"}, matrix)
 
 
 def of_cosines() -> Made:
     x = torch.rand(14, 5, generator=torch.Generator().manual_seed(10), dtype=torch.float64)
     unit = x / x.norm(dim=1, keepdim=True)
     w = (unit @ unit.mT).fill_diagonal_(0)
-    root = w.sum(1).sqrt()
-    return Made(
-        FactoredCosine(x), {"FactoredCosine", "operator of products"}, torch.eye(14) - w / (root[:, None] * root)
-    )
+    root, kinds = w.sum(1).sqrt(), {"FactoredCosine", "operator of products"}
+    return Made(FactoredCosine(x), kinds, torch.eye(14) - w / (root[:, None] * root))
 
 
 class Own(Operator):
@@ -328,14 +291,10 @@ def of_entries() -> Made:
     return Made(operator, {"SymmetricOperator", "operator without affinities"}, matrix)
 
 
+TWO, TWO_ARCS, NAMES = padded(W, SMALL), padded(ARCS, ARCS[:7, :7]), ("symmetric", "random_walk", "unnormalized")
 OPERATORS: dict[str, Callable[[], Made]] = {
-    **{
-        f"Laplacian, {name}": lambda n=name: of_laplacian(W, n) for name in ("symmetric", "random_walk", "unnormalized")
-    },
-    **{
-        f"Laplacian, {name}, batch": lambda n=name: of_laplacian(*padded(W, SMALL)[:1], n, padded(W, SMALL)[1])
-        for name in ("symmetric", "random_walk")
-    },
+    **{f"Laplacian, {name}": lambda n=name: of_laplacian(W, n) for name in NAMES},
+    **{f"Laplacian, {name}, batch": lambda n=name: of_laplacian(TWO[0], n, TWO[1]) for name in NAMES[:2]},
     "Laplacian, dense": lambda: of_laplacian(W, "symmetric", sparse=False),
     "Laplacian, isolated node": lambda: of_laplacian(LONELY, "random_walk"),
     "Laplacian, two components": lambda: of_laplacian(PARTS, "unnormalized"),
@@ -347,9 +306,7 @@ OPERATORS: dict[str, Callable[[], Made]] = {
     "MagneticLaplacian": lambda: magnetic(ARCS, 0.2),
     "MagneticLaplacian, unnormalized": lambda: magnetic(ARCS, 0.1, "unnormalized"),
     "MagneticLaplacian, several charges": lambda: magnetic(ARCS, [0.1, 0.25]),
-    "MagneticLaplacian, batch": lambda: magnetic(
-        padded(ARCS, ARCS[:7, :7])[0], 0.2, mask=padded(ARCS, ARCS[:7, :7])[1]
-    ),
+    "MagneticLaplacian, batch": lambda: magnetic(TWO_ARCS[0], 0.2, mask=TWO_ARCS[1]),
     "FunctionOperator": by_function,
     "FactoredCosine": of_cosines,
     "user's Operator": of_a_user,
@@ -445,11 +402,6 @@ class Numbers(tl.HarmonicFunction):
         return torch.stack([number.sin(), number], -1).masked_fill(unknown[:, None], torch.nan).expand(*labels.shape, 2)
 
 
-def apart(x: Tensor, y: Tensor) -> Tensor:
-    """Largest difference of coordinates."""
-    return (x[:, None] - y).abs().amax(-1)
-
-
 METHODS: dict[str, Callable[[Any, Any], Any]] = {
     "LaplacianEigenmaps": lambda r, w: tl.LaplacianEigenmaps(2, r, w),
     "LaplacianEigenmaps, unnormalized": lambda r, w: tl.LaplacianEigenmaps(2, r, w, normalization="unnormalized"),
@@ -473,8 +425,9 @@ RULES: dict[str, Any] = {
     "NME": tl.KNN("nme"),
     "Radius": tl.Radius(0.7),
     "Precomputed": tl.Precomputed("affinity"),
+    "stored distances": tl.Precomputed("distance"),
     "metric of pairs, given": tl.KNN(6, metric=tl.Precomputed("distance")),
-    "metric of pairs, a function": tl.Radius(0.9, metric=apart),
+    "metric of pairs, a function": tl.Radius(0.9, metric=lambda x, y: (x[:, None] - y).abs().amax(-1)),
     "metric of pairs, of SciPy": tl.KNN(7, "union", metric="cityblock"),
     "Landmarks": tl.Landmarks(10, 4),
     "rule of a user": OwnRule(),
@@ -508,12 +461,8 @@ OF_POINTS: dict[str, Callable[[], Any]] = {
 def refused(kinds: set[str], consumer: str) -> list[Refusal]:
     """The rows for a consumer, or for a method whose fit it is, of objects that are of some kinds."""
     names = {consumer, *kinds}
-    return [
-        row
-        for row in refusals()
-        if all(kinds & {*kind.split(" | ")} for kind in row.kinds)
-        and any(fnmatch.filter(names, pattern) for pattern in row.consumers)
-    ]
+    rows = [row for row in refusals() if any(fnmatch.filter(names, pattern) for pattern in row.consumers)]
+    return [row for row in rows if all(kinds & {*kind.split(" | ")} for kind in row.kinds)]
 
 
 def says(row: Refusal) -> str:

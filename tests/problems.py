@@ -7,7 +7,7 @@ import json
 import shutil
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,8 @@ from torch_lapeig.graph.search.exact import differentiable_squared_distances
 
 DEVICES = ["cpu", "cuda" if torch.cuda.is_available() else pretended.NAME]  # see benchmarks/pretended.py
 DTYPES = [torch.float32, torch.float64]
+on_every_device = pytest.mark.parametrize("device", DEVICES)
+in_every_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=["float32", "float64"])
 
 
 def touches_border(picture: Path) -> bool:
@@ -197,7 +199,7 @@ def covering(together: int, /, **values: Iterable[Any]) -> pytest.MarkDecorator:
     With 2 each pair of values of two parameters occurs; all combinations would be many more cases. A dict gives its
     values, with its keys as names of the cases.
     """
-    options = [list(v.items()) if isinstance(v, dict) else [(str(one), one) for one in v] for v in values.values()]
+    options = named(values)
     every_case = list(itertools.product(*(range(len(option)) for option in options)))
     parts = {case: set(itertools.combinations(enumerate(case), together)) for case in every_case}
     missing, cases, used = set().union(*parts.values()), [], Counter()
@@ -205,13 +207,21 @@ def covering(together: int, /, **values: Iterable[Any]) -> pytest.MarkDecorator:
         cases.append(max(every_case, key=lambda c: (len(parts[c] & missing), -sum(used[p] for p in enumerate(c)))))
         missing -= parts[cases[-1]]
         used.update(enumerate(cases[-1]))
-    chosen = [[option[place] for option, place in zip(options, case, strict=True)] for case in cases]
-    names = ["-".join(name for name, _ in case) for case in chosen]
-    return pytest.mark.parametrize(list(values), [[value for _, value in case] for case in chosen], ids=names)
+    return with_cases(values, ([option[i] for option, i in zip(options, case, strict=True)] for case in cases))
 
 
-on_every_device = pytest.mark.parametrize("device", DEVICES)
-in_every_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=["float32", "float64"])
+def every(**values: Iterable[Any]) -> pytest.MarkDecorator:
+    """Run a test with all combinations of the values of its parameters."""
+    return with_cases(values, itertools.product(*named(values)))
+
+
+def named(values: Mapping[str, Iterable[Any]]) -> list[list[tuple[str, Any]]]:
+    return [list(v.items()) if isinstance(v, dict) else [(str(one), one) for one in v] for v in values.values()]
+
+
+def with_cases(values: Iterable[str], cases: Iterable[Sequence[tuple[str, Any]]]) -> pytest.MarkDecorator:
+    names, rows = zip(*(zip(*case, strict=True) for case in cases), strict=True)
+    return pytest.mark.parametrize(list(values), rows, ids=map("-".join, names))
 
 
 def surface(n, *, seed=0, dtype=torch.float64):
@@ -319,9 +329,15 @@ def grams(y):
     return y @ y.mT
 
 
-def quiet(function, *args, **options):
+@contextlib.contextmanager
+def ignoring(category=Warning):
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", GraphWarning)
+        warnings.simplefilter("ignore", category)
+        yield
+
+
+def quiet(function, *args, **options):
+    with ignoring(GraphWarning):
         return function(*args, **options)
 
 

@@ -165,11 +165,7 @@ def test_cells_with_a_mark_have_no_label(mark):
         (lambda adata: diffmap(adata, time=-1), ValueError, "time must be a finite number of at least 0, got -1"),
         (lambda adata: diffmap(adata, alpha=2), ValueError, "alpha"),
         (lambda adata: label_transfer(adata, "type"), ValueError, "key must be .* obs, got 'type'; there are kind"),
-        (
-            lambda adata: diffmap(SimpleNamespace(obs=0, obsm=0, obsp={}, uns={"n": {}}), 2, "n"),
-            ValueError,
-            "added='n'",
-        ),
+        (lambda _: diffmap(SimpleNamespace(obs=0, obsm=0, obsp={}, uns={"n": {}}), 2, "n"), ValueError, "added='n'"),
     ],
 )
 def test_bad_input_is_refused_by_name(call, error, says):

@@ -46,6 +46,7 @@ def of_two_samples(x, y, scale=1.0):
     return np.exp(-scale * abs(x - y).sum())
 
 
+GIVEN = {"affinity": "precomputed_nearest_neighbors", "n_neighbors": 12}
 # Parameters, what is fitted, and what stands for new samples.
 EMBEDDINGS = {
     "a tenth": ({}, X, NEW),
@@ -56,17 +57,9 @@ EMBEDDINGS = {
     "callable": ({"affinity": laplacian_kernel}, X, NEW),
     "precomputed": ({"affinity": "precomputed"}, KERNEL, rbf_kernel(NEW, X, gamma=0.7)),
     "sparse": ({"affinity": "precomputed"}, csr_array(np.where(KERNEL > 0.05, KERNEL, 0)), csr_array(KERNEL[:9] / 2)),
-    "distances": ({"affinity": "precomputed_nearest_neighbors", "n_neighbors": 12}, DISTANCES, cdist(NEW, X)),
-    "sparse distances": (
-        {"affinity": "precomputed_nearest_neighbors", "n_neighbors": 12},
-        KNN_DISTANCES,
-        KNeighborsTransformer(n_neighbors=14).fit(X).transform(NEW),
-    ),
-    "distances without itself": (
-        {"affinity": "precomputed_nearest_neighbors", "n_neighbors": 10},
-        kneighbors_graph(X, 14, mode="distance"),
-        cdist(NEW, X),
-    ),
+    "distances": (GIVEN, DISTANCES, cdist(NEW, X)),
+    "sparse distances": (GIVEN, KNN_DISTANCES, KNeighborsTransformer(n_neighbors=14).fit(X).transform(NEW)),
+    "distances without itself": (GIVEN | {"n_neighbors": 10}, kneighbors_graph(X, 14, mode="distance"), cdist(NEW, X)),
 }
 CLUSTERINGS = {
     "rbf": ({}, *BLOBS),
@@ -125,8 +118,7 @@ def test_new_samples(name, dtype):
     tolerance = 1e-5 if dtype == np.float32 else 1e-12
     np.testing.assert_allclose(model.transform(x.astype(dtype)), model.embedding_, rtol=0, atol=tolerance)
     y = model.transform(new.astype(dtype))
-    assert y.dtype == dtype
-    assert y.shape == (new.shape[0], 3)
+    assert (y.dtype, y.shape) == (dtype, (new.shape[0], 3))
     assert abs(y).max() < 2 * abs(model.embedding_).max()
     again = pickle.loads(pickle.dumps(model)) if name != "callable" else copy.deepcopy(model)
     np.testing.assert_array_equal(again.transform(new.astype(dtype)), y)

@@ -8,7 +8,6 @@ of which a solver misses a copy, flips of edges without an end, a linear solve o
 import copy
 import functools
 import re
-import warnings
 from dataclasses import replace
 
 import networkx
@@ -25,7 +24,7 @@ from sklearn.manifold import spectral_embedding
 from torch_geometric.data import Data
 
 import torch_lapeig
-from problems import cycle, path, points, polygon, surface
+from problems import cycle, every, ignoring, path, points, polygon, surface
 from torch_lapeig import (
     KNN,
     MDS,
@@ -116,6 +115,13 @@ FactoredCosine(torch.tensor([[1.0, torch.nan], [1, 1]])) → x must be finite
 FactoredCosine(torch.ones(3)) → x must have shape \(N, D\)
 FactoredCosine(torch.ones(0, 3).to_sparse_csr()) → at least one row
 FactoredCosine(torch.ones(3, 2), similarity="angle") → similarity
+FactoredCosine(torch.sparse_csr_tensor([0, 2], [0, 0], torch.ones(2), (1, 2), check_invariants=False))
+    → ascending columns in each row, each once
+eigenpairs(FactoredCosine(torch.eye(5)), 1) → k must be at most the number of nodes of positive degree
+eigenpairs(FactoredCosine(torch.zeros(5, 3)), 1) → nodes of positive degree
+eigenpairs(FactoredCosine(torch.ones(5, 0)), 1) → nodes of positive degree
+eigenpairs(FactoredCosine(torch.zeros(5, 3).to_sparse_csr()), 1) → nodes of positive degree
+eigenpairs(FactoredCosine(torch.ones(1, 2)), 1) → nodes of positive degree
 FunctionOperator(torch.clone, 0) → at least one graph with a node
 FunctionOperator(lambda y: y + 1, 20) → must be a symmetric linear map
 FunctionOperator(lambda y: y * torch.nan, 20) → the result of function must be finite
@@ -271,6 +277,10 @@ eigenpairs(LAPLACIAN, 0) → k must be at least 1
 eigenpairs(Laplacian(replace(GRAPH, weight=GRAPH.weight * 1e308)), 2) → laplacian must be finite
 eigenpairs(LAPLACIAN, 2, tolerance=0.0) → tolerance must be positive
 eigenpairs(EYE, 2, nearest=1.0, largest=True) → nearest must be None
+eigenpairs(EYE.expand(3, 6, 6), 2, mass=EYE.expand(2, 6, 6))
+    → mass must have shape \(3, 6\) or \(3, 6, 6\) beside .* got \(2, 6, 6\)
+eigenpairs(EYE + 0j, 2, mass=EYE[:3, :3] + 0j) → mass must have shape
+eigenpairs(EYE, 2, Lobpcg(), mass=EYE) → solver must be None
 eigenpairs(EYE[None], 2, nearest=1.0) → nearest must be None.* one by one
 eigenpairs(EYE, 2, ShiftInvert(), nearest=1.0) → solver must be None or Eigh
 eigenpairs(EYE, 2, nearest=float("nan")) → nearest must be a finite number
@@ -389,6 +399,19 @@ replace(GRAPH, similarity=0 * X[:, 0]) → similarity must be positive
 replace(GRAPH, recall=2) → recall must be a number in \[0, 1\], got 2
 GRAPH.pattern.matmul(GRAPH.weight[1:], X) → values must have shape \(\d+,\) to go with the edges
 GRAPH.pattern.direct_matmul(GRAPH.weight, X[1:]) → blocks must have shape \(10, m\), got \(9, 2\)
+# Nodes at 0, alignment, rules of a user
+eigenpairs(LAPLACIAN, 2, fixed=MASK[:9]) → fixed must have shape \(10,\)
+eigenpairs(LAPLACIAN, 2, fixed=torch.tensor([10])) → fixed must lie in \[0, 10\)
+eigenpairs(LAPLACIAN, 2, fixed=torch.tensor([[0]])) → fixed must be numbers \(M,\)
+eigenpairs(LAPLACIAN, 2, fixed=torch.arange(9)) → k must be at most
+align(SHEET, SHEET[:2], torch.arange(2)) → rows must determine the rotation of 3 columns
+align(SHEET, SHEET[:, :2]) → reference must have shape \(60, 3\)
+align(SHEET, SHEET, how="affine") → how must be one of
+LaplacianEigenmaps(2, lambda x, mask=None: knn_graph(x[:9], 3))(X) → graph of shape \(10,\), one node .* got \(9,\)
+Isomap(2, lambda x, mask=None: knn_graph(x[:9], 3))(X) → graph of shape \(10,\), one node for each point, got \(9,\)
+LaplacianEigenmaps(2, lambda x, mask=None: knn_graph(x, 3))(X, mask=LABELS > 0) → neighbors must be zero in the rows
+LaplacianEigenmaps(2, lambda x, mask=None: knn_graph(x, 3, mask=~mask))(X, mask=LABELS > 0) → must have the mask of the
+GRAPH.pattern.products(torch.ones(10, 3), torch.ones(10, 2)) → blocks must have shape \(10, m\), got \(10, 2\)
 # Numbers that count nothing
 KNN(10**400) → k must be at most 2147483647, got an integer of 1329 bits
 MDS(2**40)(X[None]) → n_components must be at most 1048576, got 1099511627776
@@ -442,6 +465,7 @@ laplacian_positional_encoding(BOTH, 2, 1, torch.ones(3)) → edge_weight must ha
 laplacian_positional_encoding(BOTH, 2, 1, -torch.ones(2)) → non-negative
 laplacian_positional_encoding(BOTH.T[:1], 2, 1) → shape \(2, E\), got \(1, 2\)
 AddLaplacianPE(1, "index_pe") → attr_name must be without 'index'
+AddLaplacianPE(1)([Data(edge_index=BOTH + 1, num_nodes=2)] * 2) → edge_index must lie in \[0, num_nodes\)
 AddMagneticPE(1, eigenvalues="face") → eigenvalues must be without 'index' and 'batch'
 AddLaplacianPE(1)(object()) → data must be homogeneous
 # Samplers
@@ -484,6 +508,8 @@ estimators.LabelSpreading("knn", n_neighbors=10).fit(X.numpy(), CLASSES) → n_n
 svd(MASS, 3) → matrix must be \(m, n\) or \(B, m, n\), from 1 on, got \(6,\)
 svd((torch.neg, torch.neg), 3) → shape must be \(m, n\)
 svd(X, 3) → k must be at most 2
+svd(X, 2, shape=(3, 3)) → shape and parameters must be left out with a matrix
+svd(X, 2, parameters=[X]) → shape and parameters must be left out with a matrix
 svd(NAN, 2) → matrix must be finite, got 1 NaN
 plot_embedding(SHEET[None]) → of shape \(N, k\), got \(1, 60, 3\): of a batch
 plot_embedding(SHEET[:, 0]) → of shape \(N, k\), got \(60,\)$
@@ -503,6 +529,7 @@ spectral_init(GRAPH, points=MASKED) → points must be finite, got 1 NaN
 TypeError
 # Singular triplets and pictures
 svd([1.0, 2.0], 3) → matrix must be a tensor, a sparse matrix, or two functions
+svd((torch.neg, torch.neg), 1, shape=5) → shape must be \(m, n\) or \(B, m, n\) of two functions, got 5
 svd(X.long(), 2) → matrix must be float32 or float64, got torch.int64
 svd(CUBE.reshape(2, 4, 3).to_sparse(), 2) → sparse_coo of .2, 4, 3.; use matrix.to_dense
 plot_embedding("abc") → embedding must be an array or tensor of numbers
@@ -525,6 +552,7 @@ SpectralFilter(HEAT, bank="no") → bank must be True or False
 spectral_signature(PAIRS, HEAT, normalize=1) → normalize must be True or False
 HeatResponse(1.0) → times must be a list
 AddSpectralFeatures("heat", 3) → phi must be a function
+AddSpectralFeatures(HEAT, 3, normalisation="symmetric") → unexpected keyword argument 'normalisation'
 # Operators
 FactoredCosine(torch.ones(3, 2).long()) → x must be float32 or float64
 FactoredCosine(np.ones((3, 2))) → x must be a tensor or a SciPy sparse matrix
@@ -563,6 +591,12 @@ knn_graph(X.long(), 3) → float32 or float64, got torch.int64; use x.float\(\)
 KNN(5, recall="all") → recall must
 nearest_neighbors(X, 3, recall=True) → recall must
 KNN(True) → k must be an integer
+eigenpairs(FunctionOperator(lambda y: y, 6), 2, fixed=TWO) → fixed must be None for a matrix known by products
+eigenpairs(LAPLACIAN, 2, mask=MASK) → fixed= holds nodes at 0
+LaplacianEigenmaps(2, lambda x, mask=None: torch.cdist(x, x))(X) → neighbors must give a Graph of the points, got Tensor
+Isomap(1, lambda x, mask=None: SignedGraph.from_dense(-path(10)))(X)
+    → must be a Graph of affinities, got a SignedGraph; use
+Isomap(1, lambda x, mask=None: RING)(X[:5]) → must be a Graph of affinities, got a DirectedGraph; use
 KNN("nearest") → k must be an integer, got 'nearest'
 LLE(2, KNN("nme")) → neighbors must be KNN.k., not symmetrised.*got NME
 knn_graph(X, 3, mask=MASK.float()) → mask must be a boolean tensor
@@ -611,6 +645,8 @@ spreading(x=KNN(6)(SHEET)) → x must be points, got a Graph
 LabelSpreading(class_prior=3) → "labels", "uniform" or a share .* got 3
 # Encodings
 laplacian_positional_encoding(BOTH, 2.0, 2) → nodes must be an integer
+laplacian_positional_encoding(BOTH, 2, 1, solve=Eigh) → solve must be a Solve
+AddLaplacianPE(1, solve=Eigh) → solve must be a Solve
 laplacian_positional_encoding(BOTH, 2, 1, torch.ones(2, dtype=torch.int64)) → edge_weight must be float32 or float64
 # Samplers
 NeighborhoodSampler(X) → graph must be a Graph
@@ -712,8 +748,7 @@ DOORS = {  # each with what it takes
 }
 
 
-@pytest.mark.parametrize("kind", OF_RING)
-@pytest.mark.parametrize("name", DOORS)
+@every(name=[*DOORS], kind=[*OF_RING])
 def test_advice_for_objects_of_other_libraries_gives_the_true_answer(name, kind):
     (door, right), given = DOORS[name], OF_RING[kind]
     try:
@@ -810,8 +845,7 @@ LINE, LINEAR = MDS(1, metric=Precomputed("distance")), lambda x, y: x @ y.T
 UNEVEN = functools.partial(LaplacianEigenmaps, neighbors=KNN(3), normalization="unnormalized")
 MAPPED, LINEAR_MAP = LaplacianEigenmaps(2, KNN(3)).embed(X), aslinearoperator(X.numpy())
 MIXED, ARCS = pandas.DataFrame({0: X[:, 0], 1: MASK}), networkx.DiGraph([(0, 1)])
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # torch will give it up
+with ignoring():  # torch will give it up
     QUANTISED = torch.quantize_per_tensor(X.float(), 0.1, 0, torch.qint8)
 
 
@@ -920,7 +954,8 @@ LINE(WHOLE) → LaplacianEigenmaps(neighbors=Precomputed("affinity"))
     → LINE ⇒ LaplacianEigenmaps(neighbors=Precomputed("affinity")) → -
 KernelPCA(2, "linear")(X[:, :1]).abs() → use fewer components → 2 ⇒ 1 → (X[:, :1] - X[:, :1].mean()).abs()
 MDS(2)(1e-25 * X.float()).abs() → or their squares underflow; rescale them → 1e-25 ⇒ 1 → MDS(2)(X).abs()
-LaplacianEigenmaps(1, Precomputed("distance"))(torch.cdist(X, X)).abs() → use KNN(10, metric=Precomputed("distance"))
+LaplacianEigenmaps(1, Precomputed("distance"))(torch.cdist(X, X)).abs()
+    → neighbors=KNN(10, metric=Precomputed("distance"))
     → Precomputed("distance") ⇒ KNN(10, metric=Precomputed("distance")) → LaplacianEigenmaps(1, KNN(10))(X).abs()
 LaplacianEigenmaps(1, KNN(4, metric="cityblock"))(X.clone().requires_grad_()).abs() → use x.detach()
     → requires_grad_() ⇒ detach() → LaplacianEigenmaps(1, KNN(4, metric=lambda x, y: torch.cdist(x, y, p=1)))(X).abs()

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import torch_lapeig as tl
-from problems import covering
+from problems import covering, every
 
 SINGLE, DOUBLE = torch.float32, torch.float64
 WEIGHTINGS = {
@@ -22,6 +22,10 @@ WEIGHTINGS = {
     "improved": tl.ImprovedWeights,
     "kernel": lambda: tl.KernelWeights(lambda squared: torch.exp(-squared)),
 }
+KINDS = ["heavy", "heavier", "outlier", "two outliers", "copies", "lattice", "tiny", "huge"]
+TASKS = ["layer", "layer", "layer", "batch", "dense", "out of sample", "clustering", "smoothness"]
+RELATIVES = ["mds", "isomap", "lle", "kernel pca"]
+REFUSED = ["n_components must", "k must", "n_clusters must", "no edges", "connected components"]
 
 
 def normal(generator, *shape):
@@ -52,9 +56,6 @@ def cloud(kind, generator, n=24):
     if kind == "huge":
         factor = power_of_ten(generator, 10, 15) * (1.5 * tails).exp()
     return x * factor + far
-
-
-KINDS = ["heavy", "heavier", "outlier", "two outliers", "copies", "lattice", "tiny", "huge"]
 
 
 def exact(x, graph, present, t, loss_weights, digits):
@@ -135,8 +136,7 @@ def test_rows_of_tiny_degree_solve_their_problem():
     assert (residual.abs() <= 1e-4 * y.abs().amax(0))[laplacian.active].all()
 
 
-@pytest.mark.parametrize("outliers", [1, 2])
-@pytest.mark.parametrize("dense", [False, True])
+@every(dense=[False, True], outliers=[1, 2])
 def test_gradients_of_null_vectors_do_not_drown_in_round_off(dense, outliers):
     """Null vectors are 1 / vol^½ at every node, however small its degree: float32 agrees with float64."""
     generator = torch.Generator().manual_seed(outliers)
@@ -202,8 +202,7 @@ def test_weights_that_underflow_are_no_edges(normalization, dtype, dense):
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
-@pytest.mark.parametrize("weighting", ["median", "t", "self-tuning", "density"])
-@pytest.mark.parametrize("kind", ["outlier", "two outliers"])
+@every(kind=["outlier", "two outliers"], weighting=["median", "t", "self-tuning", "density"])
 def test_far_points_do_not_spoil_the_gradient_of_the_others(kind, weighting):
     """Terms that cancel in the gradient of lengths are as large as the points, 10⁸; the edges have length 1."""
     probe = torch.rand(24, 2, generator=torch.Generator().manual_seed(0), dtype=DOUBLE)
@@ -234,13 +233,8 @@ def test_units_of_length_change_no_bit(weighting, exponent):
     assert torch.equal(results[0][1], results[1][1])
 
 
-SCALED = [
-    tl.MDS(2),
-    tl.Isomap(2, tl.KNN(5)),
-    tl.Isomap(2, tl.KNN(5), landmarks=9),
-    tl.KernelPCA(2, "linear"),
-    tl.LLE(2, tl.KNN(5)),
-]
+SCALED = [tl.MDS(2), tl.Isomap(2, tl.KNN(5)), tl.Isomap(2, tl.KNN(5), landmarks=9), tl.KernelPCA(2, "linear")]
+SCALED.append(tl.LLE(2, tl.KNN(5)))
 
 
 @pytest.mark.parametrize("method", SCALED)
@@ -281,11 +275,6 @@ def embedded(task, x, weights, scale, normalization):
         "out of sample": lambda: torch.cat(layer.out_of_sample(x[:20], x[20:])),
     }
     return other.get(task, lambda: layer(x))()
-
-
-TASKS = ["layer", "layer", "layer", "batch", "dense", "out of sample", "clustering", "smoothness"]
-RELATIVES = ["mds", "isomap", "lle", "kernel pca"]
-REFUSED = ["n_components must", "k must", "n_clusters must", "no edges", "connected components"]
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
@@ -344,8 +333,7 @@ def chain(dtype=DOUBLE):
     return torch.cat([edges, edges.flip(0)], 1), logs
 
 
-@pytest.mark.parametrize("dense", [False, True])
-@pytest.mark.parametrize("normalization", ["symmetric", "random_walk"])
+@every(normalization=["symmetric", "random_walk"], dense=[False, True])
 def test_derivatives_in_logarithms_of_weights(dense, normalization):
     """First and second order, reverse and forward mode, of columns with rows solved for."""
     edges, logs = chain()

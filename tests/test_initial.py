@@ -10,7 +10,7 @@ import torch
 from scipy.sparse import block_diag, coo_array, csr_array
 
 import torch_lapeig as tl
-from problems import points, random_affinity
+from problems import every, points, random_affinity
 from torch_lapeig.eigen import ChebyshevSubspace
 
 PAGE = Path(__file__).parents[1] / "docs" / "starts.md"
@@ -108,8 +108,7 @@ def test_many_components_of_all_sizes_have_places_of_their_own(with_points):
         assert (high - low)[c].max() <= 2 * distance[c].min()
 
 
-@pytest.mark.parametrize("scale", ["umap", "tsne"])
-@pytest.mark.parametrize("k", [4, 6, 7, 8, 20])
+@every(k=[4, 6, 7, 8, 20], scale=["umap", "tsne"])
 def test_few_nodes_have_all_their_eigenvectors(k, scale):
     """More columns than half of the nodes, and more than all eigenvectors, which is said."""
     graph = tl.Graph.from_dense(random_affinity(8, keep=1.0))

@@ -8,12 +8,11 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from problems import points
+from problems import ignoring, points
 from torch_lapeig import KNN, Graph, GraphWarning, HeatKernel, LaplacianSmoothness, knn_graph, laplacian_smoothness
 from torch_lapeig.samplers import EdgeSampler, NeighborhoodSampler
 
-with warnings.catch_warnings():  # Lightning's imports warn of what is deprecated elsewhere
-    warnings.simplefilter("ignore")
+with ignoring():  # Lightning's imports warn of what is deprecated elsewhere
     lightning = pytest.importorskip("pytorch_lightning")
     from torch_lapeig.lightning import SmoothnessCallback
 
@@ -162,8 +161,7 @@ class TwoLoaders(Regression):
 
 def two_loaders(nodes, labelled):
     """Train on batches of 12 points of the graph, and of some labelled points."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with ignoring():
         from pytorch_lightning.utilities import CombinedLoader
     loader, data = DataLoader, TensorDataset
     loaders = {
@@ -198,8 +196,7 @@ def test_everything_is_as_before_afterwards():
 
 def test_lightning_pytorch_takes_it_too():
     """The two packages have classes of their own; the callback is of both."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with ignoring():
         other = pytest.importorskip("lightning.pytorch")
     assert other.Callback is not lightning.Callback
 

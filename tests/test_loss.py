@@ -7,23 +7,14 @@ from functools import partial
 import pytest
 import torch
 
+import problems
 import torch_lapeig as tl
-from problems import (
-    DEVICES,
-    DTYPES,
-    check_derivatives,
-    covering,
-    cycle,
-    in_every_dtype,
-    known_spectra,
-    on_every_device,
-    path,
-    points,
-    random_affinity,
-)
 from torch_lapeig.losses import orthogonality, spectral_loss, whiten
 
 HALVES = [torch.float16, torch.bfloat16]
+REDUCTIONS = ["sum", "mean", "weighted_mean", "none"]
+SMOOTHNESS = {f"smoothness, {of}": partial(tl.laplacian_smoothness, reduction=of) for of in REDUCTIONS}
+LOSSES = {**SMOOTHNESS, "orthogonality": orthogonality, "spectral loss": spectral_loss, "whiten": whiten}
 
 
 def both_kinds(affinity):
@@ -39,22 +30,15 @@ def eigenvectors(affinity, k):
     return values[1 : k + 1], vectors[:, 1 : k + 1] / root[:, None]
 
 
-SMOOTHNESS = {
-    f"smoothness, {reduction}": partial(tl.laplacian_smoothness, reduction=reduction)
-    for reduction in ("sum", "mean", "weighted_mean", "none")
-}
-LOSSES = {**SMOOTHNESS, "orthogonality": orthogonality, "spectral loss": spectral_loss, "whiten": whiten}
-
-
-@covering(1, loss=LOSSES, sparse=[False, True])
+@problems.covering(1, loss=LOSSES, sparse=[False, True])
 def test_gradcheck(loss, sparse):
-    graph = both_kinds(random_affinity(6, keep=0.3))[sparse]
+    graph = both_kinds(problems.random_affinity(6, keep=0.3))[sparse]
     symmetric = lambda w: replace(graph, weight=(w + graph.pattern.transpose(w)) / 2)  # noqa: E731
-    check_derivatives(lambda y, w: loss(y, symmetric(w)), points(6, 2), graph.weight)
+    problems.check_derivatives(lambda y, w: loss(y, symmetric(w)), problems.points(6, 2), graph.weight)
 
 
 def test_sum_and_its_terms_agree_in_value_and_gradients():
-    x, y = points(40, 3, batch=2), points(40, 2, batch=2, seed=1).requires_grad_()
+    x, y = problems.points(40, 3, batch=2), problems.points(40, 2, batch=2, seed=1).requires_grad_()
     graph = tl.KNN(5)(x)
     weight = tl.HeatKernel(2.0)(x, graph).weight.requires_grad_()
     sums = [tl.laplacian_smoothness(y, graph.with_weight(weight), way).sum() for way in ("sum", "none")]
@@ -62,11 +46,11 @@ def test_sum_and_its_terms_agree_in_value_and_gradients():
     torch.testing.assert_close(*[torch.autograd.grad(loss, (y, weight)) for loss in sums])
 
 
-@on_every_device
-@in_every_dtype
+@problems.on_every_device
+@problems.in_every_dtype
 @pytest.mark.parametrize("reduction", ["sum", "mean"])
 def test_constant_embeddings_cost_nothing(reduction, dtype, device):
-    for graph in both_kinds(random_affinity(8).to(device, dtype)):
+    for graph in both_kinds(problems.random_affinity(8).to(device, dtype)):
         y = torch.full((8, 2), 1234.567, dtype=dtype, device=device, requires_grad=True)
         loss = tl.laplacian_smoothness(y, graph, reduction)
         loss.backward()
@@ -94,15 +78,15 @@ def losses(y, graph):
     return [tl.laplacian_smoothness(y, graph), spectral_loss(y, graph), orthogonality(y, graph), whiten(y, graph)]
 
 
-@on_every_device
+@problems.on_every_device
 @pytest.mark.parametrize("dtype", HALVES, ids=["float16", "bfloat16"])
 def test_half_precision_computes_in_float32(dtype, device):
-    graph = tl.Graph.from_dense(random_affinity(12).float().to(device))
-    y = points(12, 2).to(device, dtype)
+    graph = tl.Graph.from_dense(problems.random_affinity(12).float().to(device))
+    y = problems.points(12, 2).to(device, dtype)
     for half, single in zip(losses(y, graph), losses(y.float(), graph), strict=True):
         assert half.dtype == dtype
         assert torch.equal(half, single.to(dtype))
-    x = points(12, 3).to(device, dtype)
+    x = problems.points(12, 3).to(device, dtype)
     assert tl.SpectralLoss(tl.KNN(3))(y, x).dtype == dtype
     loss = tl.LaplacianSmoothness(tl.KNN(3))
     assert torch.equal(loss(y, x), loss(y.float(), x.float()).to(dtype))
@@ -110,14 +94,13 @@ def test_half_precision_computes_in_float32(dtype, device):
 
 def padded(fill):
     """Three graphs of unequal size as one batch, values for its rows with ``fill`` in the padding, and the parts."""
-    parts = [random_affinity(n, seed=n) for n in (5, 9, 7)]
-    y, mask = tl.pad_batch(points(21, 2), torch.arange(3).repeat_interleave(torch.tensor([5, 9, 7])))
+    parts = [problems.random_affinity(n, seed=n) for n in (5, 9, 7)]
+    y, mask = tl.pad_batch(problems.points(21, 2), torch.arange(3).repeat_interleave(torch.tensor([5, 9, 7])))
     affinity = torch.stack([torch.nn.functional.pad(a, (0, 9 - len(a), 0, 9 - len(a))) for a in parts])
     return tl.Graph.from_dense(affinity, mask), y.masked_fill(~mask[..., None], fill), parts
 
 
-@pytest.mark.parametrize("sparse", [False, True])
-@pytest.mark.parametrize("fill", [0.0, 1e30, torch.nan])
+@problems.every(fill=[0.0, 1e30, torch.nan], sparse=[False, True])
 def test_padding_has_no_part(fill, sparse):
     graph, y, parts = padded(fill)
     graph = graph.to_sparse() if sparse else graph
@@ -143,19 +126,19 @@ def test_padding_has_no_part(fill, sparse):
     assert (whiten(y, graph)[~graph.mask] == 0).all()
 
 
-@on_every_device
-@in_every_dtype
+@problems.on_every_device
+@problems.in_every_dtype
 def test_orthogonality(dtype, device):
-    y = points(30, 3, dtype=dtype).to(device)
+    y = problems.points(30, 3, dtype=dtype).to(device)
     torch.testing.assert_close(orthogonality(y), (y.T @ y / 30 - torch.eye(3).to(y)).square().sum())
-    for graph in both_kinds(random_affinity(30).to(y)):
+    for graph in both_kinds(problems.random_affinity(30).to(y)):
         assert orthogonality(whiten(y, graph) * graph.to_dense().sum().sqrt(), graph) < 1e-9
     assert orthogonality(whiten(y) * 30**0.5) < 1e-9
     twice = torch.cat([y, y])  # does not grow with N
     torch.testing.assert_close(orthogonality(twice), orthogonality(y))
 
 
-@pytest.mark.parametrize("spectrum", known_spectra(), ids=lambda s: s.name)
+@pytest.mark.parametrize("spectrum", problems.known_spectra(), ids=lambda s: s.name)
 def test_spectral_loss_of_eigenvectors_is_the_sum_of_eigenvalues(spectrum):
     for k in (1, 2, 4):
         _, y = eigenvectors(spectrum.affinity, k)
@@ -166,11 +149,11 @@ def test_spectral_loss_of_eigenvectors_is_the_sum_of_eigenvalues(spectrum):
 
 def test_no_output_has_less_than_the_sum_of_eigenvalues():
     """Ky Fan, for outputs of every rank: a ridge on what is missing does not pay."""
-    affinity = random_affinity(12, keep=0.3)
+    affinity = problems.random_affinity(12, keep=0.3)
     graph = tl.Graph.from_dense(affinity)
     bound = eigenvectors(affinity, 3)[0].sum()
-    y = points(12, 3, batch=200)
-    collapsed = y @ torch.diag(torch.tensor([1, 1e-6, 0.0])).to(y) @ points(3, 3, seed=1)
+    y = problems.points(12, 3, batch=200)
+    collapsed = y @ torch.diag(torch.tensor([1, 1e-6, 0.0])).to(y) @ problems.points(3, 3, seed=1)
     _, best = eigenvectors(affinity, 3)
     near = best + 1e-3 * y
     for outputs in (y, collapsed, near, best[:, [0, 0, 1]].expand(1, 12, 3)):
@@ -182,21 +165,17 @@ def test_no_output_has_less_than_the_sum_of_eigenvalues():
     torch.testing.assert_close(direct, trace.diagonal(dim1=1, dim2=2).sum(1))
 
 
-@on_every_device
-@in_every_dtype
+@problems.on_every_device
+@problems.in_every_dtype
 def test_spectral_loss_is_invariant(dtype, device):
     """To shifts, invertible maps of the columns, permutations of the nodes and the scale of the weights."""
-    affinity, y = random_affinity(25).to(device, dtype), points(25, 3, dtype=dtype).to(device)
+    affinity, y = problems.random_affinity(25).to(device, dtype), problems.points(25, 3, dtype=dtype).to(device)
     loss = spectral_loss(y, tl.Graph.from_dense(affinity))
-    mix = points(3, 3, seed=5, dtype=dtype).to(device)
+    mix = problems.points(3, 3, seed=5, dtype=dtype).to(device)
     assert torch.linalg.cond(mix) < 20
     order = torch.randperm(25, generator=torch.Generator().manual_seed(0))
-    for other, weights in (
-        (y @ mix + 10, affinity),
-        (y * torch.tensor([1e-6, 1, 1e6]).to(y), affinity),
-        (y[order], affinity[order][:, order]),
-        (y, 1e-6 * affinity),
-    ):
+    cases = [(y @ mix + 10, affinity), (y * torch.tensor([1e-6, 1, 1e6]).to(y), affinity), (y, 1e-6 * affinity)]
+    for other, weights in (*cases, (y[order], affinity[order][:, order])):
         torch.testing.assert_close(spectral_loss(other, tl.Graph.from_dense(weights)), loss, rtol=2e-5, atol=0)
 
 
@@ -210,10 +189,10 @@ COLLAPSED = {
 }
 
 
-@covering(2, collapse=COLLAPSED, dtype=DTYPES, device=DEVICES)
+@problems.covering(2, collapse=COLLAPSED, dtype=problems.DTYPES, device=problems.DEVICES)
 def test_collapsed_outputs_are_the_worst_and_have_finite_gradients(collapse, dtype, device):
-    affinity = random_affinity(20).to(device, dtype)
-    y = collapse(points(20, 3, dtype=dtype).to(device)).requires_grad_()
+    affinity = problems.random_affinity(20).to(device, dtype)
+    y = collapse(problems.points(20, 3, dtype=dtype).to(device)).requires_grad_()
     for graph in both_kinds(affinity):
         loss = spectral_loss(y, graph)
         loss.backward()
@@ -225,14 +204,14 @@ def test_collapsed_outputs_are_the_worst_and_have_finite_gradients(collapse, dty
 
 
 def test_nan_gives_nan():
-    y = points(12, 2)
+    y = problems.points(12, 2)
     y[3, 1] = torch.nan
-    assert spectral_loss(y, tl.Graph.from_dense(random_affinity(12))).isnan()
-    assert tl.laplacian_smoothness(y, tl.Graph.from_dense(random_affinity(12))).isnan()
+    assert spectral_loss(y, tl.Graph.from_dense(problems.random_affinity(12))).isnan()
+    assert tl.laplacian_smoothness(y, tl.Graph.from_dense(problems.random_affinity(12))).isnan()
 
 
 def test_whitening_is_a_map_that_can_be_stored():
-    graph, y = tl.Graph.from_dense(cycle(30)), points(30, 3).float()
+    graph, y = tl.Graph.from_dense(problems.cycle(30)), problems.points(30, 3).float()
     fresh = tl.Whitening(3)
     with pytest.raises(RuntimeError, match=r"Whitening must be fitted before it takes new points; call fit"):
         fresh(y)
@@ -245,13 +224,13 @@ def test_whitening_is_a_map_that_can_be_stored():
     torch.testing.assert_close(fitted.eigenvalues_, torch.stack(list(quotients)), rtol=1e-4, atol=0)
     assert (fitted.eigenvalues_.diff() > 0).all()
     assert (z.gather(0, z.abs().argmax(0, keepdim=True)) > 0).all()
-    turned = tl.Whitening(3).fit(y @ points(3, 3, seed=1).float() + 1, graph)
-    torch.testing.assert_close(turned(y @ points(3, 3, seed=1).float() + 1), z, atol=1e-3, rtol=0)
+    turned = tl.Whitening(3).fit(y @ problems.points(3, 3, seed=1).float() + 1, graph)
+    torch.testing.assert_close(turned(y @ problems.points(3, 3, seed=1).float() + 1), z, atol=1e-3, rtol=0)
     assert repr(fitted) == "Whitening(3)"
 
 
 def test_graph_of_features_or_given():
-    x, y = points(30, 3), points(30, 2, seed=1)
+    x, y = problems.points(30, 3), problems.points(30, 2, seed=1)
     loss = tl.SpectralLoss(tl.KNN(5), tl.HeatKernel(2.0))
     graph = tl.HeatKernel(2.0)(x, tl.KNN(5)(x))
     torch.testing.assert_close(loss(y, x), spectral_loss(y, graph))
@@ -260,10 +239,10 @@ def test_graph_of_features_or_given():
     torch.testing.assert_close(loss(y, x, torch.arange(30) < 20), spectral_loss(y[:20], loss.graph_of(x[:20])))
 
 
-@pytest.mark.parametrize("reduction", ["mean", "weighted_mean", "sum", "none"])
+@pytest.mark.parametrize("reduction", REDUCTIONS)
 def test_a_batch_without_edges_costs_nothing_and_has_gradients_of_zero(reduction):
-    for graph in (*both_kinds(0 * path(4)), tl.KNN(2)(points(30, 2)).subgraph(torch.tensor([3]))):
-        y = points(graph.num_nodes, 2).requires_grad_()
+    for graph in (*both_kinds(0 * problems.path(4)), tl.KNN(2)(problems.points(30, 2)).subgraph(torch.tensor([3]))):
+        y = problems.points(graph.num_nodes, 2).requires_grad_()
         loss = tl.laplacian_smoothness(y, graph, reduction).sum()
         assert loss == 0
         loss.backward()
@@ -271,7 +250,7 @@ def test_a_batch_without_edges_costs_nothing_and_has_gradients_of_zero(reduction
 
 
 def test_the_weighted_mean_does_not_change_with_the_unit_of_the_weights():
-    affinity, y = random_affinity(12), points(12, 3)
+    affinity, y = problems.random_affinity(12), problems.points(12, 3)
     expected = 0.5 * (affinity * (y[:, None] - y).square().sum(-1)).sum() / affinity.sum()
     for graph in both_kinds(affinity):
         found = tl.laplacian_smoothness(y, graph, "weighted_mean")
@@ -285,7 +264,7 @@ def test_the_weighted_mean_does_not_change_with_the_unit_of_the_weights():
 @pytest.mark.parametrize("loss", [tl.laplacian_smoothness, spectral_loss])
 def test_losses_of_huge_float32_numbers_are_those_of_float64(loss, weight, output):
     """Sums leave the range of float32, where the loss and its gradients do not."""
-    values, y = random_affinity(40).float() * weight, points(40, 3).float() * output
+    values, y = problems.random_affinity(40).float() * weight, problems.points(40, 3).float() * output
     found = []
     for dtype in (torch.float32, torch.float64):
         z = y.to(dtype).requires_grad_()

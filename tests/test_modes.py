@@ -69,10 +69,6 @@ def shifted(w):
     return eigen.SymmetricOperator(graph.DensePattern((N,)), w, torch.full_like(w[0], 12.0))
 
 
-def signed(w):
-    return tl.SignedLaplacian(tl.SignedGraph.from_dense(w))
-
-
 def magnetic(w):
     return tl.MagneticLaplacian(tl.DirectedGraph.from_dense(w.abs() * HOLLOW.to(w)))
 
@@ -92,16 +88,8 @@ def signals(o):
     return C[:N, :2].to(o.dtype)
 
 
-def weighted(kind, x):
-    return total(kind(x, graph.KNN(5)(x)).to_dense())
-
-
 def near(x):
     return tl.HeatKernel(6.0)(x, tl.KNN(5)(x))
-
-
-def with_new_points(method, x):
-    return gram(torch.cat(method.out_of_sample(x, x[:3].cos())))
 
 
 def mesh(kind, x):
@@ -152,7 +140,7 @@ for solver in SOLVERS:
     kinds = f"{type(solver).__name__} {type(getattr(solver, 'preconditioner', None)).__name__}"
     CASES[kinds] = sparse, partial(pairs_of, solve=solver, tolerance=1e-10)
 CASES = {name: ("weights", *case) for name, case in CASES.items()} | {
-    "SignedGraph SignedLaplacian": ("matrix", signed, pairs_of),
+    "SignedGraph SignedLaplacian": ("matrix", lambda w: tl.SignedLaplacian(tl.SignedGraph.from_dense(w)), pairs_of),
     "DirectedGraph MagneticLaplacian": ("rows", magnetic, lambda o: of(o.eigenpairs(3))),
     "FactoredCosine": ("rows", eigen.FactoredCosine, pairs_of),
 }
@@ -199,10 +187,13 @@ METHODS = {
 } | {kind.__name__: kind(2, *rule) for kind, *rule in ((tl.MDS,), (tl.KernelPCA,), (tl.Isomap, K5), (tl.LLE, K5))}
 OF_TENSORS |= {name: ("points", lambda x, of=method: gram(of(x))) for name, method in METHODS.items()}
 for name, method in METHODS.items():
-    OF_TENSORS[f"{name} out_of_sample"] = ("points", partial(with_new_points, method))
+    OF_TENSORS[f"{name} out_of_sample"] = (
+        "points",
+        lambda x, of=method: gram(torch.cat(of.out_of_sample(x, x[:3].cos()))),
+    )
 WEIGHTINGS = (tl.HeatKernel(), tl.SelfTuning(3), tl.KernelWeights(torch.special.erfcx), tl.ImprovedWeights(6.0))
 for kind in (*WEIGHTINGS, tl.DensityCorrected(1.0, tl.HeatKernel(6.0))):
-    OF_TENSORS[type(kind).__name__] = ("points", partial(weighted, kind))
+    OF_TENSORS[type(kind).__name__] = ("points", lambda x, of=kind: total(of(x, graph.KNN(5)(x)).to_dense()))
 CASES |= {name: (kind, lambda x: x, loss) for name, (kind, loss) in OF_TENSORS.items()}
 EXEMPT = {
     "an error or a warning": "ConvergenceError ConvergenceWarning DegeneracyWarning GraphWarning ResolutionWarning",

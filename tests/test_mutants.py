@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import torch_lapeig as tl
-from problems import cycle, path, points, two_cliques
+from problems import cycle, every, path, points, two_cliques
 from torch_lapeig.eigen import Eigh, RitzPairs
 from torch_lapeig.eigen.gradient.cg import conjugate_gradients
 from torch_lapeig.graph import nearest_neighbors
@@ -125,8 +125,7 @@ def test_affinities_may_be_asymmetric_by_round_off_only(dtype):
         tl.Graph.from_dense(affinity)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("d", [2, 8, 40])
+@every(d=[2, 8, 40], dtype=[torch.float32, torch.float64])
 def test_equal_distances_go_to_the_smaller_number_far_from_the_origin(d, dtype):
     """Whole numbers around 1000, whose products lose the digits that tell neighbours apart."""
     x = torch.randint(0, 3, (400, d), generator=torch.Generator().manual_seed(d)).to(dtype) + 1000

@@ -42,6 +42,9 @@ ROOT = Path(__file__).parents[1]
 X = points(150, 4).numpy()
 UNLABELLED = {"check_classifiers_classes": "−1 is no class, as of scikit-learn's two, which the check knows by name"}
 AFFINITY = HeatKernel()(torch.from_numpy(X), KNN(10)(torch.from_numpy(X))).to_dense().numpy()
+TABLE = re.findall(r"^\| `(\w+)` \| `(\w+)\.(\w+)` (\|.*)\|$", (ROOT / "docs" / "sklearn.md").read_text(), re.MULTILINE)
+REFUSED = {"method": "hessian", "kernel_params": {"a": 1}, "fit_inverse_transform": True, "norm_laplacian": False}
+WEIGHTS = [None, SimpleWeights(), HeatKernel(2.0), DensityCorrected()]
 
 
 @pytest.mark.parametrize(
@@ -72,10 +75,6 @@ def test_estimator_checks(estimator):
 @pytest.mark.parametrize("estimator", [SpectralEmbedding(), Isomap(), LocallyLinearEmbedding()], ids=repr)
 def test_estimator_checks_of_graphs(estimator):
     check_estimator(estimator, on_skip=None)
-
-
-TABLE = re.findall(r"^\| `(\w+)` \| `(\w+)\.(\w+)` (\|.*)\|$", (ROOT / "docs" / "sklearn.md").read_text(), re.MULTILINE)
-REFUSED = {"method": "hessian", "kernel_params": {"a": 1}, "fit_inverse_transform": True, "norm_laplacian": False}
 
 
 @pytest.mark.parametrize(("name", "room", "peer", "cells"), TABLE, ids=[row[0] for row in TABLE])
@@ -119,9 +118,6 @@ def test_parameters_without_a_part_are_checked(face, name):
     for value in ("x", 2.5 if name in ("n_neighbors", "n_jobs", "max_iter") else np.nan, -(2**40)):
         with pytest.raises((TypeError, ValueError), match=f"^{name} must be"):
             clone(face).set_params(**{name: value}).fit(X, y)
-
-
-WEIGHTS = [None, SimpleWeights(), HeatKernel(2.0), DensityCorrected()]
 
 
 @pytest.mark.parametrize("weights", WEIGHTS, ids=repr)

@@ -14,14 +14,12 @@ X = points(90, 3).numpy()
 Y = np.full(90, -1)
 Y[:15] = np.arange(15) % 3
 NEW = points(12, 3, seed=1).numpy()
+LIMIT = {"max_iter": 100_000, "tol": 1e-13}
 
 
 def exponential(x, Y=None):
     """A kernel of one set of samples or of two, which scikit-learn takes."""
     return np.exp(-np.abs(x[:, None] - (x if Y is None else Y)).sum(-1))
-
-
-LIMIT = {"max_iter": 100_000, "tol": 1e-13}
 
 
 @pytest.mark.parametrize("options", [{"kernel": "rbf", "gamma": 0.7}, {"kernel": exponential}], ids=["rbf", "own"])

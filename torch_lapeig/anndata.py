@@ -41,9 +41,8 @@ def diffmap(
     first. ``uns["diffmap_evals"]``: eigenvalues of the walk, descending. ``uns["diffmap_residuals"]``: the residual of
     each pair. ``scanpy.tl.dpt`` reads the first two. With a ``time`` also ``obsm["X_diffmap_scaled"]``, see there.
 
-    Columns equal scanpy's up to their signs, and up to the basis of an eigenspace of equal eigenvalues; of a
-    disconnected graph all copies of 1 are found. scanpy takes the eigenvalues largest in size, these are the largest:
-    they differ if some are near −1. The sign of a column does not depend on chance.
+    Columns equal scanpy's up to signs and the basis of an eigenspace; of a disconnected graph all copies of 1 are
+    found. scanpy takes the eigenvalues largest in size, these are the largest: they differ if some are near −1.
 
     Args:
         adata: an AnnData whose neighbours are computed (``scanpy.pp.neighbors``).
@@ -64,9 +63,8 @@ def diffmap(
     >>> from types import SimpleNamespace
     >>> from torch_lapeig import knn_graph
     >>> cells = torch.rand(60, 5, generator=torch.Generator().manual_seed(0))
-    >>> adata = SimpleNamespace(
-    ...     obs={}, obsm={}, uns={}, obsp={"connectivities": knn_graph(cells, 8).to_scipy()}
-    ... )
+    >>> near = {"connectivities": knn_graph(cells, 8).to_scipy()}
+    >>> adata = SimpleNamespace(obs={}, obsm={}, uns={}, obsp=near)
     >>> diffmap(adata, 5)
     >>> adata.obsm["X_diffmap"].shape, bool(adata.uns["diffmap_residuals"].max() < 1e-6)
     ((60, 5), True)
@@ -107,15 +105,12 @@ def spectral(
         adata, neighbors_key, copy: as for `diffmap`.
         n_comps: number of columns. seed: see `spectral_init`.
 
-    Raises:
-        TypeError, ValueError: as `diffmap` and `spectral_init`.
+    Raises: TypeError, ValueError: as `diffmap` and `spectral_init`.
 
     >>> from types import SimpleNamespace
     >>> from torch_lapeig import knn_graph
-    >>> cells = torch.rand(60, 5, generator=torch.Generator().manual_seed(0))
-    >>> adata = SimpleNamespace(
-    ...     obs={}, obsm={}, uns={}, obsp={"connectivities": knn_graph(cells, 8).to_scipy()}
-    ... )
+    >>> near = {"connectivities": knn_graph(torch.rand(60, 5), 8).to_scipy()}
+    >>> adata = SimpleNamespace(obs={}, obsm={}, uns={}, obsp=near)
     >>> spectral(adata)
     >>> adata.obsm["X_spectral"].shape
     (60, 2)
@@ -152,8 +147,7 @@ def label_transfer(
         class_prior: as of `HarmonicFunction`; the default expects the shares of the classes among the labels.
         unlabelled: words that also mark cells without a label; the default is scANVI's. () for no word.
 
-    Raises:
-        TypeError: ``adata`` is not an AnnData. ValueError: as `diffmap`; no such column, or no label in it.
+    Raises: TypeError: ``adata`` is not an AnnData. ValueError: as `diffmap`; no such column, or no label in it.
 
     Source: Zhu, Ghahramani & Lafferty, ICML 2003.
 
@@ -190,9 +184,6 @@ def _with_graph(adata: Any, neighbors_key: str | None, copy: bool) -> tuple[Any,
     place = adata.uns.get(key, {}).get("connectivities_key", "connectivities")
     if place not in adata.obsp:
         raise ValueError(f"adata has no obsp[{place!r}]: call scanpy.pp.neighbors(adata, key_added={neighbors_key!r})")
-    found = adata.obsp[place]
-    if scipy.sparse.issparse(found):
-        graph = Graph.from_scipy(found)
-    else:  # of scanpy.pp.neighbors(adata, method="gauss", knn=False)
-        graph = Graph.from_dense(torch.from_numpy(np.array(found, dtype=np.float64)))
-    return (adata.copy() if checks.check_flag(copy, "copy") else adata), graph
+    found = adata.obsp[place]  # dense of scanpy.pp.neighbors(adata, method="gauss", knn=False)
+    found = found if scipy.sparse.issparse(found) else scipy.sparse.csr_array(np.asarray(found, dtype=np.float64))
+    return (adata.copy() if checks.check_flag(copy, "copy") else adata), Graph.from_scipy(found)

@@ -51,10 +51,9 @@ def last_of_batch(batch: Any) -> Tensor:
 class SmoothnessCallback(Callback):
     """Callback that adds ``weight`` × the smoothness of a submodule's output to the training loss, logged as ``name``.
 
-    The LightningModule need not change. While it trains, its ``training_step`` is wrapped: a hook records the outputs
-    of the submodule, and the term is added to the step's result (a tensor, or a dict with ``"loss"``; None stays None).
-    After training, or after an exception, the wrapper is removed. If a submodule is called several times in a step, the
-    mean of its terms is added.
+    The LightningModule need not change. While it trains, its ``training_step`` is wrapped: the term is added to the
+    step's result (a tensor, or a dict with ``"loss"``; None stays None), the mean over the calls of the submodule.
+    After training, or after an exception, the wrapper is removed.
 
     Args:
         weight: positive factor of the term.
@@ -73,14 +72,12 @@ class SmoothnessCallback(Callback):
             a list with one entry for each call of the submodule in a step, None for a call that is not smoothed, such
             as a call with labelled points from another loader: ``lambda batch: [batch["near"][-1], None]``.
 
-    Raises:
-        TypeError, ValueError: an argument of another type or out of range, a loss with learnable parameters; when
-            training begins, no such submodule, or manual optimisation; in a step, an output or a loss of wrong shape.
-        RuntimeError: a step that does not call the submodule.
+    Raises: TypeError, ValueError: an argument of another type or out of range, a loss with learnable parameters; when
+    training begins, no such submodule, or manual optimisation; in a step, an output or a loss of wrong shape.
+    RuntimeError: a step that does not call the submodule.
 
-    With several processes, each process computes and logs the smoothness of its batches, as with any loss.
-
-    Use ``drop_last=True`` in the data loader if the last batch would have fewer points than the graph has neighbours.
+    Each of several processes computes and logs the smoothness of its own batches. Use ``drop_last=True`` in the data
+    loader if the last batch would have fewer points than the graph has neighbours.
 
     >>> import torch
     >>> from torch_lapeig import knn_graph
@@ -123,10 +120,8 @@ class SmoothnessCallback(Callback):
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Wrap the training step."""
         if self.module not in (known := dict(pl_module.named_modules())):
-            names = ", ".join(repr(name) for name in known if "." not in name)
-            raise ValueError(
-                f"module must name a submodule of {type(pl_module).__name__}, got {self.module!r} ({names})"
-            )
+            owner, names = type(pl_module).__name__, ", ".join(repr(name) for name in known if "." not in name)
+            raise ValueError(f"module must name a submodule of {owner}, got {self.module!r} ({names})")
         if not pl_module.automatic_optimization:
             raise ValueError("automatic_optimization must be True, got False; add the loss in your training_step")
         self.loss.to(pl_module.device)
@@ -157,26 +152,20 @@ class SmoothnessCallback(Callback):
                 f"SmoothnessCallback: module {self.module!r} was not called in training_step, so it has no output to "
                 "smooth; name a submodule that training_step calls"
             )
-        parts = self._parts(batch, len(calls))
+        # Numbers of the points of each call; without a graph of all points the batch itself.
+        nodes: Any = self.nodes(batch) if isinstance(self.graph_from, Graph) else [batch] * len(calls)
+        parts = list(nodes) if isinstance(nodes, (list, tuple)) else [nodes] * len(calls)
+        if len(parts) != len(calls):
+            raise ValueError(
+                f"SmoothnessCallback: nodes must return one entry for each of the {len(calls)} calls of module "
+                f"{self.module!r} in a step, got {len(parts)}; return a tensor, or None for a call not smoothed"
+            )
         smoothed = [(part, *call) for part, call in zip(parts, calls, strict=True) if part is not None]
         if not smoothed:
             return torch.zeros((), device=pl_module.device)
         mean = torch.stack([self._loss(*call) for call in smoothed]).mean()
         pl_module.log(self.name, mean.detach(), batch_size=len(smoothed[0][2]))
         return self.weight * mean
-
-    def _parts(self, batch: Any, calls: int) -> list[Any]:
-        """Return the numbers of the points of each call; without a graph of all points, the batch itself."""
-        if not isinstance(self.graph_from, Graph):
-            return [batch] * calls
-        nodes: Any = self.nodes(batch)
-        parts = list(nodes) if isinstance(nodes, (list, tuple)) else [nodes] * calls
-        if len(parts) != calls:
-            raise ValueError(
-                f"SmoothnessCallback: nodes must return one entry for each of the {calls} calls of module "
-                f"{self.module!r} in a step, got {len(parts)}; return a tensor, or None for a call that is not smoothed"
-            )
-        return parts
 
     def _loss(self, part: Any, inputs: Any, y: Any) -> Tensor:
         if not isinstance(y, Tensor) or y.ndim not in (2, 3):

@@ -1,7 +1,7 @@
 """Pictures of embeddings, spectra and graphs by matplotlib (extra ``embed``), imported when the first one is drawn.
 
-Each function draws into the axes that it is given and returns them. Without ``axes`` it makes a figure of pyplot's, so
-that ``plt.show()`` shows it. Styles and other settings of matplotlib stay as they are.
+Each function draws into the axes that it is given, or a new figure of pyplot's, and returns them. Styles stay as they
+are.
 """
 
 from __future__ import annotations
@@ -61,11 +61,9 @@ def plot_embedding(
         name: of the labels, above the legend or next to the colour bar.
         legend: whether to draw it, next to the (last) axes.
 
-    Returns:
-        The axes, a list of them with ``parts``.
+    Returns: The axes, a list of them with ``parts``.
 
-    Raises:
-        ImportError: without matplotlib. TypeError, ValueError: arguments of another kind, shape or range; a batch.
+    Raises: ImportError: without matplotlib. TypeError, ValueError: arguments of another kind, shape or range; a batch.
 
     >>> from matplotlib.figure import Figure
     >>> y = np.random.default_rng(0).random((50, 3))
@@ -79,7 +77,11 @@ def plot_embedding(
     rings = None if new is None else _plane(new, pair, "new")[0]
     pictures = None if images is None else _images(images, n)
     of_points, order, classes, scale = colours_of(labels, n)
-    panels = [np.arange(n)] if parts is None else [_nodes(part, n) for part in parts]
+    panels = [np.arange(n)] if parts is None else [_array(part, "parts") for part in parts]
+    for found in panels:
+        if (found.size and found.dtype.kind not in "iu") or ((found < 0) | (found >= n)).any():
+            expected = f"numbers of nodes from 0 to {n - 1}"
+            raise ValueError(f"parts must hold {expected}, got others; of a mask, its nonzero()")
     if not panels or (axes is not None and np.size(axes) != len(panels)):
         raise ValueError(f"axes must be one for each of at least one part, got {np.size(axes)} for {len(panels)} parts")
     axes = _new_axes(len(panels)) if axes is None else np.ravel(axes).tolist()
@@ -93,7 +95,17 @@ def plot_embedding(
             _draw_images(panel, y[nodes], pictures[nodes], of_points[nodes])
         _name_axes(panel, words, pair)
     if legend:
-        _draw_legend(axes[-1], classes, scale, name)
+        last = axes[-1]
+        if scale is not None:
+            last.figure.colorbar(scale, ax=last, label=name, shrink=0.8)
+        for text, colour in classes.items():
+            shown = (text if len(text) <= 30 else f"{text[:29]}…").replace("$", r"\$")  # no formula
+            last.scatter([], [], s=30, color=[colour], label=f" {shown}" if shown[:1] == "_" else shown)
+        handles, texts = last.get_legend_handles_labels()
+        if handles:
+            beside: dict[str, Any] = {} if scale is not None else {"loc": "upper left", "bbox_to_anchor": (1, 1)}
+            title = name if classes and name else None
+            last.legend(handles, texts, title=title, fontsize=9, frameon=False, handletextpad=0.2, **beside)
     return axes[0] if parts is None else axes
 
 
@@ -116,8 +128,7 @@ def plot_spectrum(
         axes: to draw into; default: a new figure of pyplot's.
         label: of the line in a legend.
 
-    Raises:
-        ImportError: without matplotlib. TypeError, ValueError: arguments of another kind, shape or range.
+    Raises: ImportError: without matplotlib. TypeError, ValueError: arguments of another kind, shape or range.
 
     >>> from matplotlib.figure import Figure
     >>> plot_spectrum([0.0, 0.1, 0.7], after=2, axes=Figure().subplots()).get_ylabel()
@@ -138,8 +149,7 @@ def plot_spectrum(
         rows, nodes = np.unique(rows, axis=0, return_index=True)
         rows, gap = rows[is_solved := np.isfinite(rows).any(1)], gap[nodes][is_solved]
     start = 1 if first is None else checks.check_count(first, "first", 0)
-    if after is not None:
-        checks.check_count(after, "after", 0)
+    last = None if after is None else checks.check_count(after, "after", 0)
     axes = _new_axes()[0] if axes is None else axes
     for row, step in zip(rows, np.broadcast_to(gap, len(rows)), strict=True):
         present = row[np.isfinite(row)]
@@ -148,8 +158,8 @@ def plot_spectrum(
             ends = present[-1] + np.array([0, step])
             axes.plot(start + len(row) - 1 + np.arange(2), ends, ":", lw=0.6, color=line.get_color())
             axes.plot(start + len(row), ends[1], "o", ms=4, mfc="none", color=line.get_color())
-    if after is not None:
-        axes.axvline(after + 0.5, color=GREY, ls="--", lw=0.8)
+    if last is not None:
+        axes.axvline(last + 0.5, color=GREY, ls="--", lw=0.8)
     from matplotlib.ticker import MaxNLocator
 
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -177,8 +187,7 @@ def plot_graph(
             themselves; rows of padding may hold anything.
         labels, columns, axes, name, legend: as for `plot_embedding`.
 
-    Raises:
-        ImportError, TypeError, ValueError: as `plot_embedding`; a batch, or a graph on several ranks.
+    Raises: ImportError, TypeError, ValueError: as `plot_embedding`; a batch, or a graph on several ranks.
 
     >>> from matplotlib.figure import Figure
     >>> from torch_lapeig import knn_graph
@@ -193,19 +202,11 @@ def plot_graph(
     is_there = np.ones(graph.num_nodes, dtype=bool) if graph.mask is None else _array(graph.mask, "mask")
     y, pair, words = _plane(place, columns, "place", is_there)
     axes = _new_axes()[0] if axes is None else axes
-    _draw_edges(axes, graph.to_sparse(), y)
-    plot_embedding(y, labels, parts=[np.flatnonzero(is_there)], axes=[axes], name=name, legend=legend)
-    _name_axes(axes, words, pair)
-    return axes
-
-
-def _draw_edges(axes: Axes, graph: Graph, y: Array) -> None:
-    """Draw edges between places ``(N, 2)``, each once, and arcs with a head in their direction."""
     from matplotlib.collections import LineCollection
     from matplotlib.colors import to_rgba
 
-    (row, col), weight = _array(graph.edge_index, "edges"), _array(graph.weight, "weights").astype(float)
-    is_arc = isinstance(graph, DirectedGraph)
+    sparse, is_arc = graph.to_sparse(), isinstance(graph, DirectedGraph)
+    (row, col), weight = _array(sparse.edge_index, "edges"), _array(sparse.weight, "weights").astype(float)
     drawn = (weight != 0) & ((row != col) if is_arc else (row < col))
     tail, head, weight = y[row[drawn]], y[col[drawn]], weight[drawn]
     colours = np.where(weight[:, None] < 0, to_rgba(RED), to_rgba(GREY))
@@ -213,14 +214,17 @@ def _draw_edges(axes: Axes, graph: Graph, y: Array) -> None:
     axes.add_collection(LineCollection([*np.stack([tail, head], 1)], colors=colours, linewidths=0.8, zorder=0.5))
     way = head - tail
     if is_arc and (long := way.any(1)).any():
-        place = (tail + 0.6 * way)[long]  # heads of opposite arcs lie apart
+        tip = (tail + 0.6 * way)[long]  # heads of opposite arcs lie apart
         shape: dict[str, Any] = {"headwidth": 5, "headlength": 5, "headaxislength": 5, "width": 0.003}
         way = way[long] / np.linalg.norm(way[long], axis=1, keepdims=True)
-        axes.quiver(*place.T, *way.T, color=colours[long], angles="xy", pivot="tip", scale=50, zorder=0.6, **shape)
+        axes.quiver(*tip.T, *way.T, color=colours[long], angles="xy", pivot="tip", scale=50, zorder=0.6, **shape)
+    plot_embedding(y, labels, parts=[np.flatnonzero(is_there)], axes=[axes], name=name, legend=legend)
+    _name_axes(axes, words, pair)
+    return axes
 
 
-def colours_of(labels: Any, n: int) -> tuple[Array, Array, dict[str, Any], Any]:
-    """Return colours of points ``(n, 4)``, their order to draw, colours of classes by name, or a scale of numbers."""
+def colours_of(labels: Any, n: int, most: int = CLASSES) -> tuple[Array, Array, dict[str, Any], Any]:
+    """Return colours of points ``(n, 4)``, their order to draw, colours of ``most`` classes by name, or a scale."""
     from matplotlib import colormaps
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Normalize, to_rgba
@@ -228,8 +232,7 @@ def colours_of(labels: Any, n: int) -> tuple[Array, Array, dict[str, Any], Any]:
     order = np.random.default_rng(0).permutation(n)  # no class lies above the others
     if labels is None:
         return np.tile(to_rgba(BLUE), (n, 1)), order, {}, None
-    if isinstance(labels, Tensor):
-        labels = _array(labels, "labels")
+    labels = _array(labels, "labels") if isinstance(labels, Tensor) else labels
     found = np.asanyarray(labels) if hasattr(labels, "dtype") else np.asarray(labels, dtype=object)
     if found.shape != (n,):
         raise ValueError(f"labels must be one for each of the {n} points, got shape {found.shape}")
@@ -249,12 +252,12 @@ def colours_of(labels: Any, n: int) -> tuple[Array, Array, dict[str, Any], Any]:
         scale = ScalarMappable(Normalize(kinds[0], kinds[-1]), "viridis")
         of_points[is_there] = scale.to_rgba(there)
         return of_points, order, {}, scale
-    names = [f"{value:.0f}" if is_numeric else str(value) for value in kinds.tolist()]
-    shown = np.arange(len(kinds))
-    if len(kinds) > CLASSES:
-        shown = np.sort(np.argsort(-counts, kind="stable")[: CLASSES - 1])
-    colours = np.tile(to_rgba(GREY), (len(kinds), 1))
-    colours[shown] = colormaps["tab10" if len(shown) <= 10 else "tab20"](np.arange(len(shown)))
+    names, shown = [f"{n:.0f}" if is_numeric else str(n) for n in kinds.tolist()], np.arange(len(kinds))
+    if len(kinds) > most:
+        shown = np.sort(np.argsort(-counts, kind="stable")[: most - 1])
+    colours, found = np.tile(to_rgba(GREY), (len(kinds), 1)), colormaps["tab10" if len(shown) <= 10 else "tab20"]
+    found = found if len(shown) <= CLASSES else colormaps["turbo"].resampled(len(shown))
+    colours[shown] = found(np.arange(len(shown)))
     of_points[is_there] = colours[codes]
     classes: dict[str, Any] = {names[i]: colours[i] for i in shown}
     if len(shown) < len(kinds):
@@ -264,23 +267,7 @@ def colours_of(labels: Any, n: int) -> tuple[Array, Array, dict[str, Any], Any]:
     return of_points, order, classes, None
 
 
-def _draw_legend(axes: Axes, classes: dict[str, Any], scale: Any, name: str) -> None:
-    """Draw a legend of classes and new points, and a colour bar, beside the axes."""
-    if scale is not None:
-        axes.figure.colorbar(scale, ax=axes, label=name, shrink=0.8)
-    for text, colour in classes.items():
-        shown = text if len(text) <= 30 else f"{text[:29]}…"
-        axes.scatter([], [], s=30, color=[colour], label=f" {shown}" if shown[:1] == "_" else shown)
-    handles, texts = axes.get_legend_handles_labels()
-    if handles:
-        beside: dict[str, Any] = {} if scale is not None else {"loc": "upper left", "bbox_to_anchor": (1, 1)}
-        title = name if classes else ""
-        axes.legend(handles, texts, title=title or None, fontsize=9, frameon=False, handletextpad=0.2, **beside)
-
-
-def _plane(
-    embedding: Any, columns: tuple[int, int] | None, name: str, is_there: Array | None = None
-) -> tuple[Array, tuple[int, int], str]:
+def _plane(embedding: Any, columns: Any, name: str, is_there: Array | None = None) -> tuple[Array, Any, str]:
     """Return two columns ``(N, 2)``, zeros where ``is_there`` is False, their numbers and the word for a column."""
     first, words = 0, "column"
     if isinstance(embedding, Eigenpairs):
@@ -300,10 +287,7 @@ def _plane(
     numbers = pair if isinstance(pair, (tuple, list)) and len(pair) == 2 else ("", "")
     if not all(isinstance(i, (int, np.integer)) and not isinstance(i, bool) and 0 <= i < width for i in numbers):
         raise ValueError(f"columns must be two numbers from 0 to {width - 1}, columns of {name}, got {pair}")
-    plane = y[:, list(pair)]
-    if pair[0] == pair[1]:
-        plane[:, 1] = 0
-    return plane, (int(pair[0]), int(pair[1])), words
+    return y[:, list(pair)] * [1, pair[0] != pair[1]], (int(pair[0]), int(pair[1])), words
 
 
 def _array(values: Any, name: str) -> Array:
@@ -323,21 +307,12 @@ def _array(values: Any, name: str) -> Array:
     return found
 
 
-def _nodes(part: Any, n: int) -> Array:
-    """Return the numbers of some of ``n`` nodes."""
-    found = _array(part, "parts")
-    if (found.size and found.dtype.kind not in "iu") or ((found < 0) | (found >= n)).any():
-        raise ValueError(f"parts must hold numbers of nodes from 0 to {n - 1}, got others; of a mask, its nonzero()")
-    return found
-
-
 def _images(images: Any, n: int) -> Array:
     """Return pictures ``(n, height, width)``, or with colours last, as matplotlib draws them."""
     found = _array(images, "images")
     if found.ndim not in (3, 4) or len(found) != n or (found.ndim == 4 and found.shape[3] not in (1, 3, 4)):
         raise ValueError(f"images must be of shape ({n}, height, width), or 1, 3 or 4 colours last, got {found.shape}")
-    if found.ndim == 4 and found.shape[3] == 1:
-        found = found[..., 0]
+    found = found[..., 0] if found.ndim == 4 and found.shape[3] == 1 else found
     if found.ndim == 4 and found.dtype != np.uint8 and found.size:  # colours are bytes, or from 0 to 1
         found = (found - found.min()) / max(float(np.ptp(found)), np.finfo(float).tiny)
     return found

@@ -27,9 +27,8 @@ class AddLaplacianPE:
     """Transform for PyTorch Geometric that adds `laplacian_positional_encoding` to data, or to each data of a list.
 
     The vectors are those of ``torch_geometric.transforms.AddLaplacianEigenvectorPE`` up to sign, and up to rotation
-    where eigenvalues are equal, for undirected graphs without isolated nodes. Isolated nodes have zeros here, and a
-    separate column there. If a graph is too small for k columns, the last are zero. The graphs of a list or of a
-    ``torch_geometric.data.Batch`` are solved together, for speed. PyTorch Geometric need not be installed.
+    where eigenvalues are equal, for undirected graphs without isolated nodes, which have zeros here. If a graph is too
+    small for k columns, the last are zero. Graphs of a list or a ``torch_geometric.data.Batch`` are solved together.
 
     Args:
         k: number of columns, at least 1.
@@ -38,8 +37,7 @@ class AddLaplacianPE:
         eigenvalues: name of an attribute ``(B, k)`` for the eigenvalues, B = 1 for one graph; None to leave them out.
         normalization, random_signs, solve: see `laplacian_positional_encoding`.
 
-    Raises:
-        TypeError, ValueError: an option of another type or out of range; see also `laplacian_positional_encoding`.
+    Raises: TypeError, ValueError: an option of another type or out of range; see also `laplacian_positional_encoding`.
 
     >>> class Data(dict):  # in place of torch_geometric.data.Data
     ...     __getattr__ = dict.get
@@ -72,7 +70,7 @@ class AddLaplacianPE:
         """Return a shallow copy of the data, or of each in a list or tuple, with the encoding."""
         if not isinstance(data, (list, tuple)) and getattr(data, "batch", None) is None:
             part = DataParts.of(data)
-            return self._with(data, *self._encode(part.edges, part.nodes, part.weights()))
+            return self._with(data, *self._encode(part.edges, part.nodes, part.weight))
         items = list(data) if isinstance(data, (list, tuple)) else [data]
         if not items:
             return []
@@ -89,7 +87,7 @@ class AddLaplacianPE:
         if any(part.batch is not None for part in parts):
             own = [batch.new_zeros(part.nodes) if part.batch is None else part.batch for part in parts]
             batch = batch + torch.cat(own)
-        found = self._encode(edge_index, batch, torch.cat([part.weights() for part in parts]))
+        found = self._encode(edge_index, batch, torch.cat([part.weight for part in parts]))
         # Graphs without nodes at the end have no number in the batch.
         lacking = int(graphs.sum()) - len(found.values)
         values = torch.nn.functional.pad(found.values, (0, 0, 0, lacking), value=torch.inf).split(graphs.tolist())
@@ -135,11 +133,9 @@ class AddMagneticPE(AddLaplacianPE):
         k: number of eigenvectors of each charge, at least 1; the first is among them.
         attr_name: attribute ``(M, 2k)`` to add, or ``(M, 2Qk)`` with Q charges; None appends the columns to ``data.x``.
         q, normalization: see `MagneticLaplacian`.
-        eigenvalues: name of an attribute ``(B, k)`` or ``(B, Qk)`` for the eigenvalues; None to leave them out.
-        solve: options of the eigensolves, a `Solve`, or just a solver.
+        eigenvalues: name of an attribute ``(B, k)`` or ``(B, Qk)``; None for none. solve: see `AddLaplacianPE`.
 
-    Raises:
-        TypeError, ValueError: an option of another type or out of range; see also `DirectedGraph`.
+    Raises: TypeError, ValueError: an option of another type or out of range; see also `DirectedGraph`.
 
     >>> class Data(dict):  # in place of torch_geometric.data.Data
     ...     __getattr__ = dict.get
@@ -188,8 +184,7 @@ class AddSpectralFeatures(AddLaplacianPE):
         attr_name: attribute ``(M, m)`` to add; None appends the columns to ``data.x``.
         normalize: see `spectral_signature`. eigenvalues, normalization, solve: see `AddLaplacianPE`.
 
-    Raises:
-        TypeError, ValueError: as `AddLaplacianPE` and `spectral_signature`.
+    Raises: TypeError, ValueError: as `AddLaplacianPE` and `spectral_signature`.
 
     >>> from torch_lapeig.methods import HeatResponse
     >>> class Data(dict):  # in place of torch_geometric.data.Data
@@ -226,7 +221,7 @@ class DataParts(NamedTuple):
     """Attributes of a data object; reading one is slow, so each is read once."""
 
     edges: Tensor  # (2, E)
-    weight: Tensor | None  # (E,)
+    weight: Tensor  # (E,), 1 if the data has none
     batch: Tensor | None  # the graph of each node, None for a single graph
     nodes: int
     graphs: int
@@ -238,20 +233,13 @@ class DataParts(NamedTuple):
         if edges is None:
             raise ValueError(f"data must be homogeneous and have an edge_index, got {item!r}")
         check_edge_index(edges)
-        if weight is not None:
-            checks.check_tensor(weight, "edge_weight")
-            if weight.shape != edges.shape[1:]:
-                raise ValueError(
-                    f"edge_weight must have shape ({edges.shape[1]},) to go with edge_index, got "
-                    f"{tuple(weight.shape)}{'; use edge_weight.flatten()' if weight.numel() == edges.shape[1] else ''}"
-                )
+        weight = torch.ones(edges.shape[1], device=edges.device) if weight is None else weight
+        checks.check_tensor(weight, "edge_weight")
+        if weight.shape != edges.shape[1:]:
+            got = f"{tuple(weight.shape)}{'; use edge_weight.flatten()' * (weight.numel() == edges.shape[1])}"
+            raise ValueError(f"edge_weight must have shape ({edges.shape[1]},) to go with edge_index, got {got}")
+        weight = weight if weight.is_floating_point() or weight.is_complex() else weight.float()
         if batch is None:
             return cls(edges, weight, None, checks.check_count(item.num_nodes, "num_nodes", 0), 1)
         checks.check_indices(batch, "batch")
         return cls(edges, weight, batch, len(batch), int(item.num_graphs))
-
-    def weights(self) -> Tensor:
-        """Return the weights of the edges, 1 if the data has none."""
-        if self.weight is None:
-            return torch.ones(self.edges.shape[1], device=self.edges.device)
-        return self.weight if self.weight.is_floating_point() or self.weight.is_complex() else self.weight.float()

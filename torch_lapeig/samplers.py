@@ -1,14 +1,14 @@
 """Mini-batches from a graph of all points: edges, and neighbourhoods.
 
-A graph built from a random batch joins points that are not neighbours in the whole set, and smoothness along its edges
-lowers the accuracy of a classifier. These samplers draw batches from a fixed graph instead. Each is the
-``batch_sampler`` of a `torch.utils.data.DataLoader`: usually take `NeighborhoodSampler`.
+A graph built from a random batch joins points that are not neighbours, and lowers the accuracy of a classifier. Each
+sampler is the ``batch_sampler`` of a `torch.utils.data.DataLoader`; docs/losses.md explains when to use which.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor, distributed
@@ -29,15 +29,13 @@ class _GraphSampler(Sampler[list[int]]):
         self.batch_size = checks.check_count(batch_size, "batch_size", 2)
         self.seed = checks.check_seed(seed)
         self.epoch, self._set = 0, -1  # the next epoch, and what `set_epoch` set since an iteration began
-        if num_replicas is not None:
-            num_replicas = checks.check_count(num_replicas, "num_replicas")
+        num_replicas = None if num_replicas is None else checks.check_count(num_replicas, "num_replicas")
         if (rank is None) != (num_replicas is None):
             raise ValueError(f"rank and num_replicas must be given together, got {rank} and {num_replicas}")
         if rank is not None and checks.check_count(rank, "rank", 0) >= (num_replicas or 1):
             raise ValueError(f"rank must be below num_replicas={num_replicas}, got {rank}")
         self._given = None if rank is None or num_replicas is None else (num_replicas, rank)
-        sparse = graph.to("cpu").to_sparse()
-        assert isinstance(sparse.pattern, SparsePattern)
+        sparse: Any = graph.to("cpu").to_sparse()
         self._pattern, self._weight = sparse.pattern, sparse.mean_affinity.detach()
         self._edges = ((self._weight > 0) & (self._pattern.row != self._pattern.col)).nonzero().flatten()
 
@@ -97,14 +95,10 @@ class NeighborhoodSampler(_GraphSampler):
     Every node is the centre of one neighbourhood in an epoch, and may also occur in neighbourhoods of other nodes. The
     graph of a batch is ``graph.subgraph(nodes)``, so the data set must return the number of each point::
 
-        loader = DataLoader(
-            TensorDataset(x, target, torch.arange(len(x))),
-            batch_sampler=NeighborhoodSampler(graph),
-        )
-        for x, target, nodes in loader:
-            loss = cross_entropy(network(x), target) + 0.3 * laplacian_smoothness(
-                network(x), graph.subgraph(nodes)
-            )
+        data = TensorDataset(x, target, torch.arange(len(x)))
+        for x, target, nodes in DataLoader(data, batch_sampler=NeighborhoodSampler(graph)):
+            y, part = network(x), graph.subgraph(nodes)
+            loss = cross_entropy(y, target) + 0.3 * laplacian_smoothness(y, part)
 
     Several processes have equal shares of the centres. Lightning must not replace this sampler by its own:
     ``Trainer(use_distributed_sampler=False)``.
@@ -117,8 +111,7 @@ class NeighborhoodSampler(_GraphSampler):
         num_replicas, rank: number of processes, and number of this process; default: those of `torch.distributed` if it
             is initialised, else 1 and 0.
 
-    Raises:
-        TypeError, ValueError: ``graph`` is a batch; ``batch_size`` does not hold a centre with its neighbours.
+    Raises: TypeError, ValueError: ``graph`` is a batch; ``batch_size`` does not hold a centre with its neighbours.
 
     >>> from torch_lapeig import knn_graph
     >>> graph = knn_graph(torch.rand(100, 2, generator=torch.Generator().manual_seed(0)), 5)
@@ -140,9 +133,8 @@ class NeighborhoodSampler(_GraphSampler):
         super().__init__(graph, batch_size, seed, num_replicas, rank)
         self.neighbors = checks.check_count(neighbors, "neighbors")
         if self.batch_size <= self.neighbors:
-            raise ValueError(
-                f"batch_size must be above neighbors={neighbors} to hold them and a node, got {batch_size}"
-            )
+            least = f"above neighbors={neighbors} to hold them and a node"
+            raise ValueError(f"batch_size must be {least}, got {batch_size}")
         self._nodes = torch.arange(graph.num_nodes)[... if graph.mask is None else graph.mask.cpu()]
         if len(self._nodes) == 0:
             raise ValueError("graph must have at least one node, got none")
@@ -195,12 +187,9 @@ class EdgeSampler(_GraphSampler):
         batch_size: number of nodes of a batch, even: two for each edge.
         seed, num_replicas, rank: as for `NeighborhoodSampler`.
 
-    Raises:
-        TypeError, ValueError: ``graph`` is a batch, or has no edges; an odd ``batch_size``.
+    Raises: TypeError, ValueError: ``graph`` is a batch, or has no edges; an odd ``batch_size``.
 
-    >>> path = Graph.from_dense(
-    ...     torch.tensor([[0.0, 1.0, 0.0], [1.0, 0.0, 1.0], [0.0, 1.0, 0.0]])
-    ... )
+    >>> path = Graph.from_edge_index(torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
     >>> [sorted(batch) in ([0, 1], [1, 2]) for batch in EdgeSampler(path, 2)]
     [True, True]
     """
@@ -225,11 +214,7 @@ class EdgeSampler(_GraphSampler):
 
     @staticmethod
     def pairs(rows: Tensor) -> Graph:
-        """Return the graph of a batch of rows ``(2m, k)``: m edges of weight 1, each between two successive rows.
-
-        Raises:
-            TypeError: not a tensor. ValueError: an odd number of rows.
-        """
+        """Return the graph of a batch of rows ``(2m, k)``: m edges of weight 1, each between two successive rows."""
         checks.check_tensor(rows, "rows")
         if rows.ndim == 0 or len(rows) == 0 or len(rows) % 2:
             raise ValueError(f"rows must be even in number, two for each edge, got shape {tuple(rows.shape)}")

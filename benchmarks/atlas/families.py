@@ -264,13 +264,9 @@ def of_points(
         x = points(rng, n)
         graph = graphs.neighbors_of(x, k) if x.shape[1] <= 5 else knn_graph(torch.from_numpy(x), k)
         graph = HeatKernel()(torch.from_numpy(x), graph) if heat else graph
-        return graph if whole else connected(graph)
+        return graph if whole else graph.subgraph(max(graph.nodes_of_components(), key=len))
 
     return make
-
-
-def connected(graph: Graph) -> Graph:
-    return graph.subgraph(max(graph.nodes_of_components(), key=len))
 
 
 def bridged(rng: Rng, n: int, *, heat: bool = False) -> Graph:

@@ -59,13 +59,9 @@ def table(records: Sequence[Record], title: str) -> Table:
         best = (said(record, column) for column in ("ours", "shipped", "expert"))
         ratios = ((UNMEASURED if (x := ratio(record, column)) is None else x) for column in GOALS)
         seconds = None if ours is None else ours["seconds"] if ours["status"] == "ok" else ours["status"]
-        row = record["family"], record["nodes"], seconds, solver_of(record), *best, *ratios
-        found.add(*row, failed)
+        solver = str(record["choice"]["solvers"]).partition("(")[0]
+        found.add(record["family"], record["nodes"], seconds, solver, *best, *ratios, failed)
     return found
-
-
-def solver_of(record: Record) -> str:
-    return str(record["choice"]["solvers"]).partition("(")[0]
 
 
 def summary(records: Sequence[Record]) -> Iterator[str]:

@@ -39,7 +39,7 @@ def test_graphs_have_their_size_and_components(name: str) -> None:
         ("path", lambda n: 1 - np.cos(np.pi * np.arange(n) / (n - 1))),
         ("cycle", lambda n: 1 - np.cos(2 * np.pi * np.arange(n) / n)),
         ("torus grid", lambda n: _sums(1 - np.cos(2 * np.pi * np.arange(round(n**0.5)) / round(n**0.5)))),
-        ("hypercube", lambda n: _levels(round(np.log2(n)))),
+        ("hypercube", lambda n: np.array([2 * bin(node).count("1") / np.log2(n) for node in range(n)])),
     ],
 )
 def test_spectra_that_are_known(name: str, exact) -> None:
@@ -49,10 +49,6 @@ def test_spectra_that_are_known(name: str, exact) -> None:
 
 def _sums(values: np.ndarray) -> np.ndarray:
     return (values[:, None] + values).ravel() / 2
-
-
-def _levels(d: int) -> np.ndarray:
-    return np.array([2 * bin(node).count("1") / d for node in range(2**d)])
 
 
 def quality(values: list[float], residual: float = 1e-8) -> judge.Quality:

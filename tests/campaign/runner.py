@@ -20,9 +20,8 @@ from tests.campaign.pencils import PencilProbe
 from tests.campaign.products import Products
 from tests.campaign.solves import Solve
 
-PROBES: dict[str, Probe] = {
-    probe.name: probe for probe in (Solve(), Gradient(), Layer(), Mesh(), Directed(), Products(), PencilProbe())
-}
+KINDS: list[Probe] = [Solve(), Gradient(), Layer(), Mesh(), Directed(), Products(), PencilProbe()]
+PROBES = {probe.name: probe for probe in KINDS}
 
 
 class Key(NamedTuple):

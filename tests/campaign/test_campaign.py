@@ -28,14 +28,9 @@ names = st.sampled_from(sorted(families.FAMILIES))
 
 def few(count: int) -> settings:
     """Always the same examples. A seed has no simpler one: nothing is shrunk."""
-    return settings(
-        max_examples=count,
-        derandomize=True,
-        deadline=None,
-        database=None,
-        phases=(Phase.explicit, Phase.generate),
-        suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
-    )
+    options = {"derandomize": True, "deadline": None, "database": None, "phases": (Phase.explicit, Phase.generate)}
+    suppressed = [HealthCheck.too_slow, HealthCheck.filter_too_much]
+    return settings(max_examples=count, suppress_health_check=suppressed, **options)
 
 
 def faults(probe: Probe, cases: Iterator[Case]) -> list[tuple[str, object]]:

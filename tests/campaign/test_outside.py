@@ -1,7 +1,6 @@
 """Graphs, digits and surfaces that other packages ship, against dense or other solvers."""
 
 import importlib.util
-import warnings
 from pathlib import Path
 
 import networkx as nx
@@ -12,6 +11,7 @@ from scipy.sparse import csc_array, dia_array
 from scipy.sparse.linalg import eigsh
 
 import torch_lapeig as tl
+from problems import ignoring
 
 DOUBLE = torch.float64
 
@@ -92,8 +92,7 @@ def test_eigenvalues_of_cortical_surfaces(name):
 
 @pytest.mark.parametrize("name", ["Bunny", "Minnesota"])
 def test_eigenvalues_of_pygsps_graphs(name):
-    with warnings.catch_warnings():  # its imports warn of what is deprecated elsewhere
-        warnings.simplefilter("ignore")
+    with ignoring():  # its imports warn of what is deprecated elsewhere
         graph = getattr(pytest.importorskip("pygsp.graphs"), name)()
         affinity = graph.W.astype(float).tocoo()
         laplacians = {kind: graph.compute_laplacian(kind) or graph.L for kind in ("combinatorial", "normalized")}

@@ -1,5 +1,8 @@
 """Whole runs of the command: what is written, new rows, the report, and what options change."""
 
+import errno
+import io
+import os
 import re
 import shutil
 import sys
@@ -121,7 +124,7 @@ def test_new_rows_are_embedded_by_names_from_any_folder(folder, capsys, monkeypa
     new.assign(b=1e300).to_csv("huge.csv", index=False, sep=";", decimal=",")
     refused("huge.csv: queries must be at most", "transform", "moved", "huge.csv")
     new.assign(b="x").to_csv("words.csv", index=False, sep=";", decimal=",")
-    refused("'b' .words, such as 'x' in row 0 from 0.: --missing reads marks", "transform", "moved", "words.csv")
+    refused("'b' .words, such as 'x' in line 2.: write numbers as -1.5", "transform", "moved", "words.csv")
     new.drop(columns="id").to_csv("plain.csv", index=False)  # options of reading may be given anew
     main(["transform", "moved", "plain.csv", "--separator", ",", "--decimal", ".", "--out", "p.csv"])
     np.testing.assert_allclose(pandas.read_csv("p.csv", index_col="row"), expected, atol=1e-8)
@@ -187,8 +190,108 @@ def test_folder_is_written_over_only_if_asked(folder):
     embed("--input", "points.npy", "--out", "mine", "--overwrite")
     assert Path("mine/notes.txt").read_text() == "mine"
     Path("file").touch()
-    refused("file is there already", "embed", "--input", "points.npy", "--out", "file")
-    refused("error: .*file", "embed", "--input", "points.npy", "--out", "file/inside")
+    refused("file is there already", "embed", "--input", "points.npy", "--out", "file", "--overwrite")
+    Path("link").symlink_to("file")
+    embed("--input", "points.npy", "--out", "x")
+    refused("link is there already, as a link", "transform", "x", "points.npy", "--out", "link", "--overwrite")
+
+
+def test_a_folder_that_cannot_be_written_is_found_before_the_work(folder, capsys):
+    Path("file").touch()
+    refused("file/inside cannot be written: Not a directory", "embed", "--input", "points.npy", "--out", "file/inside")
+    assert capsys.readouterr().out == ""
+
+
+def test_a_full_disk_leaves_nothing_half_written(folder, monkeypatch):
+    embed("--input", "points.npy", "--out", "x")
+    before = {file.name: file.read_bytes() for file in Path("x").iterdir()}
+    write = Path.write_bytes
+    full = OSError(errno.ENOSPC, "No space left on device")
+    monkeypatch.setattr(
+        Path, "write_bytes", lambda path, data: write(path, data[:9]) if "png" not in path.name else _raise(full)
+    )
+    other = ("--input", "points.npy", "--components", "3", "--out")
+    refused("x/embedding.png cannot be written: No space left", "embed", *other, "x", "--overwrite")
+    refused("y/embedding.png cannot be written: No space left", "embed", *other, "y")
+    assert {file.name: file.read_bytes() for file in Path("x").iterdir()} == before
+
+
+def _raise(error):
+    raise error
+
+
+@pytest.mark.parametrize(
+    ("error", "says", "status"),
+    [
+        (KeyboardInterrupt(), "error: interrupted\n", 130),
+        (MemoryError(), "error: not enough memory", 1),
+        (RecursionError("deep"), "error: deep .RecursionError, a fault", 1),
+    ],
+)
+def test_no_exception_leaves_the_command(error, says, status, folder, monkeypatch, capsys):
+    monkeypatch.setattr("torch_lapeig.command.choices.embed", lambda *_: _raise(error))
+    with pytest.raises(SystemExit) as ended:
+        embed("--input", "points.npy")
+    assert re.match(says, str(ended.value) if status == 1 else capsys.readouterr().err)
+    assert status == 1 or ended.value.code == status
+    assert not Path("embedding-points").exists()
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "ascii", None])
+def test_what_the_terminal_cannot_show_does_not_stop_the_work(encoding, folder, monkeypatch):
+    table(60).assign(größe=[2**60 + i**3 for i in range(60)]).drop(columns="id").to_csv("t.csv", index=False)
+    read, write = os.pipe()
+    os.close(read)  # None: a pipe that nobody reads
+    with os.fdopen(write, "w") if encoding is None else io.TextIOWrapper(io.BytesIO(), encoding) as stream:
+        monkeypatch.setattr(sys, "stdout", stream)
+        embed("--input", "t.csv", "--labels", "kind")
+    assert {file.name for file in Path("embedding-t").iterdir()} == FILES
+
+
+def test_new_rows_have_the_shape_and_the_lines_of_the_run(folder, capsys):
+    """Lines are skipped where they have the text of the run; counted columns need rows of the same shape."""
+    text = table(60)[["b", "c"]].to_csv(index=False)
+    Path("units.csv").write_text(text.replace("\n", "\nm,kg\n", 1))
+    embed("--input", "units.csv", "--skip-lines", 2, "--out", "run")
+    assert "62 = 1 names + 1 skipped + 60 rows; skipped: 2 'm,kg'" in capsys.readouterr().out
+    Path("plain.csv").write_text(text)
+    for name, says in (("units", "1 skipped"), ("plain", "not skipped, unlike before: 2")):
+        main(["transform", "run", f"{name}.csv"])
+        assert says in capsys.readouterr().out
+    a, b = (pandas.read_csv(f"embedding-{name}.csv") for name in ("units", "plain"))
+    np.testing.assert_array_equal(a, b)
+    assert len(b) == 60
+    images = points(60, 48).reshape(60, 3, 4, 4)
+    np.save("first.npy", images)
+    np.save("last.npy", np.moveaxis(images, 1, -1))
+    embed("--input", "first.npy", "--out", "channels")
+    refused("last.npy has rows of 4×4×3, and the run had 3×4×4", "transform", "channels", "last.npy")
+    np.save("two.npy", points(60, 2))
+    refused("two.npy has rows of 2, and the run had columns with names", "transform", "run", "two.npy")
+
+
+def test_clusters_and_labels_are_written(folder, capsys):
+    x = np.concatenate([points(30), points(30, seed=1) + 1.5, points(30, seed=2) - 1.5])
+    pandas.DataFrame(x, columns=[*"abc"]).assign(kind=np.repeat(["$u$", "$v_$", "w"], 30)).to_csv("t.csv", index=False)
+    for wish in ("auto", "3"):
+        embed("--input", "t.csv", "--labels", "kind", "--clusters", wish, "--out", wish)
+        rows = pandas.read_csv(f"{wish}/embedding.csv", index_col="row")
+        assert (
+            rows.groupby("label").cluster.nunique().tolist() == [1, 1, 1] == rows.cluster.value_counts().eq(30).tolist()
+        )
+        assert re.search("clusters +3 .*: 30, 30, 30 points", capsys.readouterr().out)
+    refused("--clusters is auto, or a number below", "embed", "--input", "t.csv", "--labels", "kind", "--clusters", "x")
+
+
+def test_advice_is_of_what_was_embedded(folder, capsys):
+    table(60)[["b", "c"]].assign(c=lambda t: t.c * 1e-4).to_csv("t.csv", index=False)
+    embed("--input", "t.csv", "--out", "x")
+    assert "decides nearly all distances" in capsys.readouterr().out
+    embed("--input", "t.csv", "--standardize", "--out", "y")
+    said = capsys.readouterr().out
+    assert "decides nearly all distances" not in said
+    assert "standardized  each column less its mean" in said
+    assert "torch-lapeig embed --input t.csv --standardize --out y" in said
 
 
 @pytest.mark.parametrize(
@@ -212,6 +315,7 @@ LABELS = (
     np.arange(60) % 15,
     np.array([f"word {i}" for i in range(60)]),
     np.where(np.arange(60) < 9, np.nan, 1.0),
+    np.array(["$x_$", "$HOME/_$", "\\$", "漢"] * 15),
 )
 
 
@@ -223,6 +327,9 @@ def test_labels_of_any_kind_are_colours(labels, folder):
     embed("--input", "images.npy", "--labels", "y.npy", "--components", 1)
     page = Path("embedding-images/report.html").read_text()
     assert "</script><b>" not in page
+    assert 'name="viewport"' in page
+    assert "prefers-color-scheme: dark" in page
+    assert (page.count("<li><i") == len({*labels.tolist()})) == (labels.dtype.kind in "Ub" or labels.dtype.kind == "i")
     assert '"@index"' in page
     assert '"@label"' in page
     assert re.search(r"""<(?:script|img|link)[^>]* (?:src|href)=["'](?!data:)""", page) is None
@@ -236,4 +343,11 @@ def test_browser_shows_the_scatter_without_a_network(folder):
         sources = "Bokeh.documents[0]._all_models.values()"
         names = f"Array.from({sources}).filter(m => m.type === 'ColumnDataSource').map(m => m.data.index)[0]"
         assert "S001" in list(browser.execute_script(f"return Array.from({names})"))
+        browser.execute_script("const m = document.getElementById('y'); m.value = 'column 3'; m.onchange()")
+        found = browser.execute_script(
+            "const find = name => Bokeh.documents[0].get_model_by_name(name), data = find('points').data_source.data;"
+            "return [find('axis y').axis_label, Array.from(data.y), Array.from(data['column 3'])]"
+        )
+        assert found[0] == "column 3"
+        assert found[1] == found[2]
         assert complaints(browser) == []

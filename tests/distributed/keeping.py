@@ -13,16 +13,8 @@ from common import cut
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 
-from problems import points, surface
-from torch_lapeig import (
-    KNN,
-    HeatKernel,
-    LaplacianEigenmaps,
-    LaplacianSmoothness,
-    Radius,
-    SelfTuning,
-    SpectralClustering,
-)
+import torch_lapeig as tl
+from problems import ignoring, points, surface
 from torch_lapeig.distributed import DistributedError, Ranks, Sharded
 
 close = functools.partial(torch.testing.assert_close, atol=1e-7, rtol=1e-7)
@@ -43,14 +35,12 @@ def parts(ranks):
 
 
 def save(state, path, group):
-    with warnings.catch_warnings():  # of torch's own
-        warnings.simplefilter("ignore")
+    with ignoring():  # of torch's own
         dcp.save(state, checkpoint_id=path, process_group=group)
 
 
 def load(state, path, group):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with ignoring():
         dcp.load(state, checkpoint_id=path, process_group=group)
 
 
@@ -58,11 +48,11 @@ def check_a_fit_loads_on_other_numbers_of_ranks(ranks):
     """Saved on all of them, and loaded by each number of them: new points get the same rows."""
     sheet = surface(130)
     outlier = torch.cat([sheet[:-1], sheet[-1:] + torch.tensor([3.0, 0.0, 0.0])])  # of a degree below round-off
-    plain = functools.partial(LaplacianEigenmaps, 2, normalization="unnormalized")
+    plain = functools.partial(tl.LaplacianEigenmaps, 2, normalization="unnormalized")
     makers = [
-        (sheet, lambda: LaplacianEigenmaps(3, KNN(7), SelfTuning(4))),
-        (sheet, lambda: plain(Radius(0.9), HeatKernel(learnable=True).double())),
-        (outlier, lambda: plain(KNN(7), HeatKernel(0.3))),
+        (sheet, lambda: tl.LaplacianEigenmaps(3, tl.KNN(7), tl.SelfTuning(4))),
+        (sheet, lambda: plain(tl.Radius(0.9), tl.HeatKernel(learnable=True).double())),
+        (outlier, lambda: plain(tl.KNN(7), tl.HeatKernel(0.3))),
     ]
     for x, make in makers:
         new = torch.cat([surface(20, seed=8), x[-9:]])
@@ -92,12 +82,14 @@ def equal(n, ranks):
 def check_states_of_the_module_itself(ranks):
     """Check that the state of a method or loss loads into its `Sharded`, and back, fitted or not."""
     new = surface(20, seed=8)
-    learnable = functools.partial(HeatKernel, learnable=True)
+    learnable = functools.partial(tl.HeatKernel, learnable=True)
     makers = [
-        lambda: LaplacianEigenmaps(3, KNN(7), learnable().double()),
-        lambda: LaplacianEigenmaps(2, Radius(0.9), SelfTuning(4), normalization="unnormalized"),
-        lambda: SpectralClustering(3, KNN(8)),
-        lambda: SpectralClustering(3, KNN(8), learnable().double(), assign_labels="cluster_qr", variant="shi_malik"),
+        lambda: tl.LaplacianEigenmaps(3, tl.KNN(7), learnable().double()),
+        lambda: tl.LaplacianEigenmaps(2, tl.Radius(0.9), tl.SelfTuning(4), normalization="unnormalized"),
+        lambda: tl.SpectralClustering(3, tl.KNN(8)),
+        lambda: tl.SpectralClustering(
+            3, tl.KNN(8), learnable().double(), assign_labels="cluster_qr", variant="shi_malik"
+        ),
     ]
     for make in makers:
         one, x = make().fit(surface(120)), surface(120)
@@ -113,7 +105,7 @@ def check_states_of_the_module_itself(ranks):
         close(there.embedding_, one.embedding_[equal(120, ranks)])
         close(back.embedding_, one.embedding_)
         close(back.transform(x[:9]), one.embedding_[:9])
-        if isinstance(one, SpectralClustering):
+        if isinstance(one, tl.SpectralClustering):
             assert torch.equal(there.predict(new), one.predict(new))
             assert torch.equal(back.predict(new), one.predict(new))
         low, there = one.half(), Sharded(make(), ranks)
@@ -122,7 +114,7 @@ def check_states_of_the_module_itself(ranks):
         fitted, fresh = Sharded(make(), ranks).fit(x[cut(120, ranks)]), make()
         fresh.load_state_dict(fitted.state_dict())
         close(fresh.transform(x[:9]), fitted.transform(x[:9]))
-    for make in (makers[0], lambda: LaplacianSmoothness(KNN(7), learnable())):
+    for make in (makers[0], lambda: tl.LaplacianSmoothness(tl.KNN(7), learnable())):
         one, there, back = make(), Sharded(make(), ranks), make()
         one.weights.log_factor.data += 0.5
         there.load_state_dict(one.state_dict())
@@ -135,21 +127,16 @@ def check_states_of_the_module_itself(ranks):
 def check_edges_without_weights_are_kept(ranks):
     """Weights that underflow are no edges of the fit, on any number of ranks; their lengths count in scales."""
     x = torch.cat([surface(40), 60 + surface(40, seed=2), torch.tensor([[30.0, 30.0, 30.0]]).double()])
-    make = functools.partial(LaplacianEigenmaps, 2, KNN(5), HeatKernel(0.5))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    make = functools.partial(tl.LaplacianEigenmaps, 2, tl.KNN(5), tl.HeatKernel(0.5))
+    with ignoring():
         module, expected = Sharded(make(), ranks).fit(x[cut(81, ranks)]), make().fit(x)
         fresh = Sharded(make(), Ranks.alone())
-        state = {name: full(value) for name, value in module.state_dict().items()}
+        state = {k: v.full_tensor() if isinstance(v, DTensor) else v for k, v in module.state_dict().items()}
         fresh.load_state_dict(state)
         close(fresh.transform(x[:9]).abs(), expected.transform(x[:9]).abs())
         around = torch.cat([0.01 * points(60, 2), 20 * points(9, 2, seed=3), torch.tensor([[0.3, 0.0]]).double()])
-        module = Sharded(LaplacianEigenmaps(2, KNN(10), SelfTuning(3)), ranks).fit(around[cut(70, ranks)])
+        module = Sharded(tl.LaplacianEigenmaps(2, tl.KNN(10), tl.SelfTuning(3)), ranks).fit(around[cut(70, ranks)])
         close(module.transform(around), ranks.gather(module.embedding_))
-
-
-def full(value):
-    return value.full_tensor() if isinstance(value, DTensor) else value
 
 
 def spread(value, mesh, placements):
@@ -164,9 +151,9 @@ def mesh_of(ranks):
 
 def check_rows_as_dtensors(ranks):
     x, mesh = surface(101), mesh_of(ranks)
-    module = Sharded(LaplacianEigenmaps(2, KNN(8)), mesh)
+    module = Sharded(tl.LaplacianEigenmaps(2, tl.KNN(8)), mesh)
     given = spread(x, mesh, [Shard(0)]).requires_grad_()
-    one, exact = x.clone().requires_grad_(), LaplacianEigenmaps(2, KNN(8))
+    one, exact = x.clone().requires_grad_(), tl.LaplacianEigenmaps(2, tl.KNN(8))
     y = module(given)
     assert isinstance(y, DTensor)
     assert y.placements == (Shard(0),)
@@ -179,13 +166,13 @@ def check_rows_as_dtensors(ranks):
     exact.fit(x)
     assert isinstance(module.embedding_, DTensor)
     close(module.transform(given.detach()).full_tensor(), exact.embedding_)
-    loss = Sharded(LaplacianSmoothness(KNN(6)), mesh)(y.detach(), given.detach())
-    close(ranks.sum(loss), LaplacianSmoothness(KNN(6))(y.detach().full_tensor(), x))
+    loss = Sharded(tl.LaplacianSmoothness(tl.KNN(6)), mesh)(y.detach(), given.detach())
+    close(ranks.sum(loss), tl.LaplacianSmoothness(tl.KNN(6))(y.detach().full_tensor(), x))
 
 
 def check_other_dtensors_are_refused(ranks):
     x, mesh = surface(60), mesh_of(ranks)
-    module = Sharded(LaplacianEigenmaps(2, KNN(8)), mesh)
+    module = Sharded(tl.LaplacianEigenmaps(2, tl.KNN(8)), mesh)
     whole = spread(x, mesh, [Replicate()])
     with pytest.raises(ValueError, match=r"x must have the placement Shard\(0\).*x.to_local\(\)"):
         module(whole)

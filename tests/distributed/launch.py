@@ -33,9 +33,8 @@ def run(names, world):
     context.set_forkserver_preload(PRELOADED)
     with tempfile.TemporaryDirectory() as folder:
         port = free_port()
-        started = [
-            context.Process(target=work, args=(names, rank, world, port, folder), daemon=True) for rank in range(world)
-        ]
+        given = [(names, rank, world, port, folder) for rank in range(world)]
+        started = [context.Process(target=work, args=arguments, daemon=True) for arguments in given]
         for process in started:
             process.start()
         end = time.monotonic() + DEADLINE
@@ -51,9 +50,8 @@ def run(names, world):
 
 def failures(said):
     """Return the failures, check by check and rank by rank; "" where there are none."""
-    return "\n".join(
-        f"{name}, rank {rank}:\n{text}" for name, words in said.items() for rank, text in enumerate(words) if text
-    )
+    words = ((name, rank, text) for name, of_ranks in said.items() for rank, text in enumerate(of_ranks) if text)
+    return "\n".join(f"{name}, rank {rank}:\n{text}" for name, rank, text in words)
 
 
 def said_by(file):

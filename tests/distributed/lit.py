@@ -1,7 +1,6 @@
 """Checks that every rank of a group runs: trainings by Lightning, whose strategy "ddp" averages over all processes."""
 
 import os
-import warnings
 
 import pytest
 import torch
@@ -9,6 +8,7 @@ from common import cut
 from torch.distributed.device_mesh import init_device_mesh
 from training import MESHES, Trained, data
 
+from problems import ignoring
 from torch_lapeig.distributed import Ranks
 
 STEPS, RATE = 3, 0.01
@@ -32,8 +32,7 @@ def trained_alone(shape):
 
 def check_lightning_trains_shards_beside_data_parallelism(ranks):
     """The loss is the sum over shards, its gradients are summed over them and averaged over data sets."""
-    with warnings.catch_warnings():  # of what Lightning imports, and its advice on data loaders
-        warnings.simplefilter("ignore")
+    with ignoring():  # of what Lightning imports, and its advice on data loaders
         import pytorch_lightning as lightning
         from pytorch_lightning.plugins.environments import TorchElasticEnvironment
         from pytorch_lightning.strategies import DDPStrategy

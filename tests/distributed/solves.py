@@ -10,20 +10,8 @@ import pytest
 import torch
 from common import DTYPES, blobs, close, copies, cut, graph_of, rows_of, spread, subspaces, whole
 
-from problems import known_spectra, surface, swiss_roll
-from torch_lapeig import (
-    KNN,
-    ConvergenceError,
-    Graph,
-    HeatKernel,
-    Laplacian,
-    LaplacianEigenmaps,
-    LaplacianSmoothness,
-    Radius,
-    SelfTuning,
-    SpectralClustering,
-    eigenpairs,
-)
+import torch_lapeig as tl
+from problems import ignoring, known_spectra, surface, swiss_roll
 from torch_lapeig.distributed import Ranks, Sharded, sharded_graph, sum_gradients
 from torch_lapeig.distributed import ranks as ranks_module
 from torch_lapeig.eigen import ChebyshevSubspace, Eigh, Lobpcg
@@ -35,10 +23,10 @@ BOTH = (None, Lobpcg())  # graphs are gathered by default, and solved on all ran
 
 def check_known_spectra(ranks):
     for known in known_spectra():
-        graph = rows_of(Graph.from_dense(known.affinity).to_sparse(), ranks)
+        graph = rows_of(tl.Graph.from_dense(known.affinity).to_sparse(), ranks)
         n = len(known.affinity)
         for k, normalization, spectrum in ((4, "symmetric", known.normalized), (n, "unnormalized", known.unnormalized)):
-            pairs = eigenpairs(Laplacian(graph, normalization), k)
+            pairs = tl.eigenpairs(tl.Laplacian(graph, normalization), k)
             expected = torch.tensor(sorted(spectrum)[:k], dtype=torch.float64)
             torch.testing.assert_close(pairs.values, expected, atol=1e-12, rtol=0, msg=f"{known.name} {k}")
             assert pairs.converged
@@ -54,18 +42,18 @@ def compare(pairs, exact, home):
 def check_eigenpairs_are_those_of_one_process(ranks):
     apart = torch.cat([swiss_roll(150), 100 + swiss_roll(100, seed=2), -100 + blobs(50, 3)])
     cases = (
-        (swiss_roll(500), KNN(8), "random_walk"),
-        (blobs(), KNN(10), "unnormalized"),
-        (apart, KNN(6), "symmetric"),
-        (copies(), KNN(7), "symmetric"),
+        (swiss_roll(500), tl.KNN(8), "random_walk"),
+        (blobs(), tl.KNN(10), "unnormalized"),
+        (apart, tl.KNN(6), "symmetric"),
+        (copies(), tl.KNN(7), "symmetric"),
     )
     for x, rule, normalization in cases if ranks.world < 3 else cases[2:]:
         points = spread(x, ranks)
-        laplacian = Laplacian(HeatKernel(2.0)(points.x, sharded_graph(points, rule)), normalization)
-        reference = Laplacian(HeatKernel(2.0)(x, rule(x)), normalization)
-        exact = eigenpairs(reference, 6, Eigh())
+        laplacian = tl.Laplacian(tl.HeatKernel(2.0)(points.x, sharded_graph(points, rule)), normalization)
+        reference = tl.Laplacian(tl.HeatKernel(2.0)(x, rule(x)), normalization)
+        exact = tl.eigenpairs(reference, 6, Eigh())
         assert int(laplacian.nullity) == int(reference.nullity)
-        pairs = eigenpairs(laplacian, 6)
+        pairs = tl.eigenpairs(laplacian, 6)
         compare(pairs, exact, functools.partial(whole, points))
         assert float(pairs.residuals.max()) < 1e-10
 
@@ -73,28 +61,28 @@ def check_eigenpairs_are_those_of_one_process(ranks):
 def check_every_solver(ranks):
     x = surface(300)
     points = spread(x, ranks)
-    graph = HeatKernel()(points.x, sharded_graph(points, KNN(10)))
-    exact = eigenpairs(Laplacian(HeatKernel()(x, KNN(10)(x))), 5, Eigh())
+    graph = tl.HeatKernel()(points.x, sharded_graph(points, tl.KNN(10)))
+    exact = tl.eigenpairs(tl.Laplacian(tl.HeatKernel()(x, tl.KNN(10)(x))), 5, Eigh())
     for solver in (ChebyshevSubspace(), Lobpcg(), Lobpcg(preconditioner=None, max_iterations=500)):
-        pairs = eigenpairs(Laplacian(graph), 5, solver)
+        pairs = tl.eigenpairs(tl.Laplacian(graph), 5, solver)
         assert pairs.converged
         compare(pairs, exact, functools.partial(whole, points))
         same = ranks.gather(pairs.values[None])
         assert bool((same == same[0]).all()), "ranks differ in bits"
     with pytest.raises(TypeError, match="several ranks"):
-        eigenpairs(Laplacian(graph), 5, Eigh())
+        tl.eigenpairs(tl.Laplacian(graph), 5, Eigh())
 
 
 def check_ranks_of_few_nodes(ranks):
     """The other ranks have no nodes, and wait and answer at each step, or as many nodes as there are pairs."""
-    graph = HeatKernel()(surface(260), KNN(8)(surface(260)))
+    graph = tl.HeatKernel()(surface(260), tl.KNN(8)(surface(260)))
     given, factor = graph.weight.clone().requires_grad_(), torch.linspace(-1, 1, 260, dtype=torch.float64)[:, None]
-    exact = eigenpairs(Laplacian(graph.with_weight(given)), 4, Eigh())
+    exact = tl.eigenpairs(tl.Laplacian(graph.with_weight(given)), 4, Eigh())
     (exact.vectors[:, 1:].square() * factor).sum().backward()
     for how, solver in itertools.product(("last", "fours"), (None, Lobpcg(), ChebyshevSubspace())):
         sharded, part = rows_of(graph, ranks, how), cut(260, ranks, how)
         weight = sharded.weight.requires_grad_()
-        pairs = eigenpairs(Laplacian(sharded), 4, solver)
+        pairs = tl.eigenpairs(tl.Laplacian(sharded), 4, solver)
         assert pairs.converged
         compare(pairs, exact, ranks.gather)
         (pairs.vectors[:, 1:].square() * factor[part]).sum().backward()
@@ -110,10 +98,10 @@ def check_graphs_are_solved_on_one_rank(ranks):
     x = torch.randn(1000, 3, generator=g, dtype=torch.float64)[torch.randint(500, (1000,), generator=g)]
     rows, factor = cut(1000, ranks), torch.linspace(-1, 2, 1000, dtype=torch.float64)[:, None]
     one = x.clone().requires_grad_()
-    exact = LaplacianEigenmaps(2, KNN(10))(one)
+    exact = tl.LaplacianEigenmaps(2, tl.KNN(10))(one)
     (exact.square() * factor).sum().backward()
     mine, before = x[rows].clone().requires_grad_(), ranks.calls
-    y = Sharded(LaplacianEigenmaps(2, KNN(10)), ranks)(mine)
+    y = Sharded(tl.LaplacianEigenmaps(2, tl.KNN(10)), ranks)(mine)
     (y.square() * factor[rows]).sum().backward()
     assert ranks.calls - before < 150
     torch.testing.assert_close(y, exact[rows], atol=1e-8, rtol=0)
@@ -121,27 +109,27 @@ def check_graphs_are_solved_on_one_rank(ranks):
 
 
 def breaks_down(*_, progress=None):
-    raise ConvergenceError("as multigrid may")
+    raise tl.ConvergenceError("as multigrid may")
 
 
 def check_what_the_first_rank_raises_all_raise(ranks):
     """Check that all ranks raise the same error, and that the group can still be used."""
-    graph = sharded_graph(spread(surface(120), ranks), KNN(6))
+    graph = sharded_graph(spread(surface(120), ranks), tl.KNN(6))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Eigh, "__call__", breaks_down)
-        with pytest.raises(ConvergenceError, match="as multigrid may"):
-            eigenpairs(Laplacian(graph), 3)
+        with pytest.raises(tl.ConvergenceError, match="as multigrid may"):
+            tl.eigenpairs(tl.Laplacian(graph), 3)
     assert float(ranks.sum(torch.ones(()))) == ranks.world
 
 
 def check_the_finest_level_is_never_gathered(ranks):
     x = swiss_roll(6000)
     points = spread(x, ranks, "equal")
-    laplacian = Laplacian(HeatKernel()(points.x, sharded_graph(points, KNN(8))))
+    laplacian = tl.Laplacian(tl.HeatKernel()(points.x, sharded_graph(points, tl.KNN(8))))
     ranks.most_rows = 0
-    pairs = eigenpairs(laplacian, 4, Lobpcg())
+    pairs = tl.eigenpairs(laplacian, 4, Lobpcg())
     assert pairs.converged
-    one = eigenpairs(Laplacian(HeatKernel()(x, KNN(8)(x))), 4, Lobpcg())
+    one = tl.eigenpairs(tl.Laplacian(tl.HeatKernel()(x, tl.KNN(8)(x))), 4, Lobpcg())
     torch.testing.assert_close(pairs.values, one.values, atol=1e-10, rtol=0)
     assert pairs.iterations <= 2 * one.iterations
     assert ranks.most_rows < 0.5 * 6000 * (8 + 8) / ranks.world  # entries of coarse matrices are rows too
@@ -167,10 +155,10 @@ def check_ranks_whose_round_off_differs(ranks):
         u, s, v = svd(a, full_matrices=full_matrices)
         return -noisy(u), noisy(s), -noisy(v)
 
-    exact = eigenpairs(Laplacian(HeatKernel()(x, KNN(10)(x))), 5, Eigh())
+    exact = tl.eigenpairs(tl.Laplacian(tl.HeatKernel()(x, tl.KNN(10)(x))), 5, Eigh())
     factor = torch.linspace(-1, 1, 250, dtype=torch.float64)[:, None]
     one = x.clone().requires_grad_()
-    LaplacianEigenmaps(2, KNN(10))(one).square().mul(factor).sum().backward()
+    tl.LaplacianEigenmaps(2, tl.KNN(10))(one).square().mul(factor).sum().backward()
     with pytest.MonkeyPatch.context() as patch:
         if ranks.rank == ranks.world - 1:
             patch.setattr(torch.linalg, "eigh", other_eigh)
@@ -179,14 +167,14 @@ def check_ranks_whose_round_off_differs(ranks):
         other = Ranks(ranks.group, timeout=20)
         assert other.same_bits == (ranks.world == 1)
         points = spread(x, other)
-        laplacian = Laplacian(HeatKernel()(points.x, sharded_graph(points, KNN(10))))
+        laplacian = tl.Laplacian(tl.HeatKernel()(points.x, sharded_graph(points, tl.KNN(10))))
         for solver in (Lobpcg(), ChebyshevSubspace()):
-            pairs = eigenpairs(laplacian, 5, solver)
+            pairs = tl.eigenpairs(laplacian, 5, solver)
             assert pairs.converged
             compare(pairs, exact, functools.partial(whole, points))
         rows = cut(250, ranks)
         mine = x[rows].clone().requires_grad_()
-        Sharded(LaplacianEigenmaps(2, KNN(10)), other)(mine).square().mul(factor[rows]).sum().backward()
+        Sharded(tl.LaplacianEigenmaps(2, tl.KNN(10)), other)(mine).square().mul(factor[rows]).sum().backward()
         torch.testing.assert_close(mine.grad, one.grad[rows], atol=1e-8 * float(one.grad.abs().max()), rtol=0)
     ranks_module._arithmetic.cache_clear()
 
@@ -195,11 +183,11 @@ def gradients(ranks, rows, x, loss, solver=None):
     """Gradients of a loss of rows of values and vectors, on ranks and on one process."""
     found = []
     for one in (False, True):
-        weights = HeatKernel(learnable=True).to(x.dtype)
+        weights = tl.HeatKernel(learnable=True).to(x.dtype)
         mine = (x if one else x[rows]).clone().requires_grad_()
-        graph, _, home = graph_of(mine, KNN(8), weights, None if one else ranks)
+        graph, _, home = graph_of(mine, tl.KNN(8), weights, None if one else ranks)
         part = slice(0, len(x)) if one else rows
-        pairs = eigenpairs(Laplacian(graph, "random_walk"), 4, None if one else solver)
+        pairs = tl.eigenpairs(tl.Laplacian(graph, "random_walk"), 4, None if one else solver)
         loss(pairs, home(pairs.vectors), part, one).backward()
         bandwidth = weights.log_factor.grad
         found.append((mine.grad, bandwidth if one else ranks.sum(bandwidth)))
@@ -238,8 +226,8 @@ def check_second_derivatives(ranks):
     def second(one, solver=None, power=2):
         mine = (x if one else x[rows]).clone().requires_grad_()
         part = slice(0, 60) if one else rows
-        graph, _, home = graph_of(mine, KNN(6), HeatKernel(3.0), None if one else ranks)
-        pairs = eigenpairs(Laplacian(graph), 3, solver)
+        graph, _, home = graph_of(mine, tl.KNN(6), tl.HeatKernel(3.0), None if one else ranks)
+        pairs = tl.eigenpairs(tl.Laplacian(graph), 3, solver)
         y = home(pairs.vectors) @ torch.matrix_exp(-pairs.projected)
         (grad,) = torch.autograd.grad((y.pow(power) * factor[part]).sum(), mine, create_graph=True)
         (hessian,) = torch.autograd.grad((grad * along[part]).sum(), mine)
@@ -259,11 +247,11 @@ def check_derivatives_depend_on_no_mode(ranks):
 
     def slope(solver, dtype=torch.float64, one=False, before=nothing, around=nothing, change=1.0):
         mine = (x if one else x[rows]).to(dtype).clone().requires_grad_()
-        graph, _, home = graph_of(mine, KNN(6), HeatKernel(3.0), None if one else ranks)
-        laplacian = Laplacian(graph, "unnormalized")
+        graph, _, home = graph_of(mine, tl.KNN(6), tl.HeatKernel(3.0), None if one else ranks)
+        laplacian = tl.Laplacian(graph, "unnormalized")
 
         def loss():
-            pairs = eigenpairs(laplacian, 3, solver)
+            pairs = tl.eigenpairs(laplacian, 3, solver)
             z = home(pairs.vectors) @ (2 * torch.eye(3, dtype=dtype) - pairs.projected)
             return (z.square() * factor[slice(0, 60) if one else rows].to(dtype)).sum()
 
@@ -317,10 +305,10 @@ def check_methods_and_new_points_in_every_dtype(ranks):
     x, new = surface(150), torch.cat([surface(40, seed=8), surface(150)[:9]])
     rows, of_new = cut(150, ranks), cut(49, ranks, "last")
     makers = (
-        lambda: LaplacianEigenmaps(3, KNN(7, "union", "cosine"), SelfTuning(4), scale="orthonormal"),
-        lambda: LaplacianEigenmaps(3, Radius(0.9), HeatKernel(learnable=True), normalization="unnormalized"),
-        lambda: LaplacianEigenmaps(2, KNN(8, "mutual"), scale="unit", solve=Lobpcg()),
-        lambda: SpectralClustering("eigengap", KNN(8), max_clusters=6),
+        lambda: tl.LaplacianEigenmaps(3, tl.KNN(7, "union", "cosine"), tl.SelfTuning(4), scale="orthonormal"),
+        lambda: tl.LaplacianEigenmaps(3, tl.Radius(0.9), tl.HeatKernel(learnable=True), normalization="unnormalized"),
+        lambda: tl.LaplacianEigenmaps(2, tl.KNN(8, "mutual"), scale="unit", solve=Lobpcg()),
+        lambda: tl.SpectralClustering("eigengap", tl.KNN(8), max_clusters=6),
     )
     for make, dtype in itertools.product(makers, DTYPES):
         given = x.to(dtype), new.to(dtype)
@@ -333,17 +321,17 @@ def check_methods_and_new_points_in_every_dtype(ranks):
 
 def check_clusters_are_those_of_one_process(ranks):
     """Also their number, where the eigengap chooses it, and where isolated nodes take the place of some of them."""
-    five = (blobs(250), KNN(8), HeatKernel(200.0))
-    lonely = (torch.cat([blobs(12, 2)[[0, 5, 10, 1, 6, 11]], torch.tensor([[500.0, 0], [0, 500]]).double()]), Radius(9))
+    five = (blobs(250), tl.KNN(8), tl.HeatKernel(200.0))
+    far = torch.tensor([[500.0, 0], [0, 500]]).double()
+    lonely = torch.cat([blobs(12, 2)[[0, 5, 10, 1, 6, 11]], far]), tl.Radius(9)
     cases = [(5, *five, options) for options in ({}, {"assign_labels": "discretize"}, {"variant": "shi_malik"})]
     cases += [("eigengap", *five, {"assign_labels": "cluster_qr"}), ("eigengap", *five, {})]
     cases += [(4, *lonely, None, {}), (4, *lonely, None, {"assign_labels": "cluster_qr"})]
     for (clusters, x, rule, weights, options), dtype in itertools.product(cases, DTYPES):
         rows, given = cut(len(x), ranks), x.to(dtype)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", checks.GraphWarning)  # of isolated nodes
-            one = SpectralClustering(clusters, rule, weights, **options).fit(given)
-            module = Sharded(SpectralClustering(clusters, rule, weights, **options), ranks).fit(given[rows])
+        with ignoring(checks.GraphWarning):  # of isolated nodes
+            one = tl.SpectralClustering(clusters, rule, weights, **options).fit(given)
+            module = Sharded(tl.SpectralClustering(clusters, rule, weights, **options), ranks).fit(given[rows])
             assert torch.equal(module.predict(given[rows]), module.labels_)
         pairs = torch.stack([ranks.gather(module.labels_), one.labels_], 1).unique(dim=0)
         assert len(pairs) == len(one.labels_.unique()) == len(pairs[:, 0].unique()), (clusters, options, pairs)
@@ -356,7 +344,8 @@ def check_smoothness_and_its_parameters(ranks):
         found = []
         for one in (True, False):
             torch.manual_seed(0)
-            network, loss = torch.nn.Linear(3, 2, bias=False), LaplacianSmoothness(KNN(6), HeatKernel(learnable=True))
+            network = torch.nn.Linear(3, 2, bias=False)
+            loss = tl.LaplacianSmoothness(tl.KNN(6), tl.HeatKernel(learnable=True))
             loss.reduction, everything = reduction, torch.nn.ModuleList([network, loss]).to(dtype)
             mine = x if one else x[cut(120, ranks)]
             value = (loss if one else Sharded(loss, ranks))(network(mine.to(dtype)), mine)
@@ -373,16 +362,16 @@ def check_losses_of_all_rows(ranks):
     x, rows = surface(100), cut(100, ranks)
     y = torch.randn(100, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     factor = torch.linspace(-1, 1, 300, dtype=torch.float64).reshape(100, 3)
-    face = Sharded(SpectralLoss(KNN(6)), ranks)
+    face = Sharded(SpectralLoss(tl.KNN(6)), ranks)
 
     def found(one, dtype):
         part = slice(None) if one else rows
         mine, values = x[part].clone().requires_grad_(), y[part].to(dtype).clone().requires_grad_()
-        graph, to_nodes, home = graph_of(mine, KNN(6), HeatKernel(2.0), None if one else ranks)
+        graph, to_nodes, home = graph_of(mine, tl.KNN(6), tl.HeatKernel(2.0), None if one else ranks)
         here = to_nodes(values)
         losses = [spectral_loss(here, graph), orthogonality(here, graph)]
         losses.append((home(whiten(here, graph)) * factor[part]).sum().to(dtype))
-        losses.append((SpectralLoss(KNN(6)) if one else face)(values, mine))
+        losses.append((SpectralLoss(tl.KNN(6)) if one else face)(values, mine))
         return [(loss.detach(), *torch.autograd.grad(loss, (mine, values), retain_graph=True)) for loss in losses]
 
     for dtype in DTYPES:

@@ -3,8 +3,6 @@
 `test_ranks.py` compares several processes with one.
 """
 
-import dataclasses
-
 import pytest
 from combined import METHODS, OF_POINTS, RULES, WEIGHTINGS, Made, sheet
 from test_combinations import OF_GRAPHS, OF_PAIRS, K, N, close, first_words, laplacian, quietly, wrong_cells
@@ -78,9 +76,7 @@ def pairs():
     degrees = made.matrix[0].sum(1)
     value = eigenpairs(Laplacian(made.value, "random_walk"), K)
     assert value.is_sharded
-    return dataclasses.replace(
-        made, value=value, kinds={"sharded pairs"}, matrix=laplacian(made.matrix[0]), mass=degrees
-    )
+    return Made(value, {"sharded pairs"}, laplacian(made.matrix[0]), degrees)
 
 
 @quietly

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from problems import DTYPES, covering, in_every_dtype, points, preferential_attachment, sparse_path, swiss_roll
+from problems import DTYPES, covering, every, points, preferential_attachment, sparse_path, swiss_roll
 from torch_lapeig import ConvergenceError, Graph, HeatKernel, Laplacian, eigenpairs, knn_graph
 from torch_lapeig.eigen import Auto, ChebyshevSubspace, Eigh, Lobpcg, ShiftInvert, SparseFactors, SymmetricOperator
 from torch_lapeig.eigen.choose import Choice
@@ -142,8 +142,7 @@ def test_weights_that_are_zero_take_no_part_in_the_choice():
 
 
 @pytest.mark.filterwarnings("ignore::torch_lapeig.GraphWarning", "ignore::torch_lapeig.ResolutionWarning")
-@in_every_dtype
-@pytest.mark.parametrize("seed", range(3))
+@every(seed=range(3), dtype=DTYPES)
 def test_heavy_tails_break_no_solver_down(seed, dtype):
     """Weights down to the smallest normal number: multigrid divides by none of them."""
     generator = torch.Generator().manual_seed(seed)

@@ -169,22 +169,10 @@ def test_isolated_rows_take_no_part(is_sparse):
     torch.testing.assert_close(pairs.values, exact.values)
     assert (pairs.vectors[[0, -1]] == 0).all()
     assert subspace_angle(pairs.vectors[1:-1], exact.vectors) < 1e-8
-    for alone in (
-        torch.eye(5),
-        torch.zeros(5, 3),
-        torch.ones(5, 0),
-        torch.zeros(5, 3).to_sparse_csr(),
-        torch.ones(1, 2),
-    ):
-        with pytest.raises(ValueError, match="k must be at most the number of nodes of positive degree"):
-            eigenpairs(FactoredCosine(alone), 1)
     assert eigenpairs(FactoredCosine(torch.ones(1, 2), loops=True), 1).values == 0
 
 
-def test_repeated_columns_and_changed_rows_are_refused():
-    twice = torch.sparse_csr_tensor([0, 2, 3], [0, 0, 1], torch.ones(3), (2, 2), check_invariants=False)
-    with pytest.raises(ValueError, match="ascending columns in each row, each once"):
-        FactoredCosine(twice)
+def test_changed_rows_are_refused():
     x = counts()
     operator = FactoredCosine(x)
     x.mul_(2)

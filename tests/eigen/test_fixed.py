@@ -7,9 +7,9 @@ import pytest
 import scipy.linalg
 import torch
 
-from problems import check_derivatives, random_affinity, surface
+from problems import check_derivatives, every, random_affinity, surface
 from torch_lapeig import KNN, Graph, Laplacian, eigenpairs, mesh_laplacian
-from torch_lapeig.eigen import ChebyshevSubspace, FunctionOperator, Krylov, Lobpcg, ShiftInvert
+from torch_lapeig.eigen import ChebyshevSubspace, Krylov, Lobpcg, ShiftInvert
 
 
 def reference(matrix, free, mass=None):
@@ -17,9 +17,7 @@ def reference(matrix, free, mass=None):
     return scipy.linalg.eigh(matrix.numpy()[at], None if mass is None else mass.numpy()[at])
 
 
-@pytest.mark.parametrize("largest", [False, True])
-@pytest.mark.parametrize("is_sparse", [False, True])
-@pytest.mark.parametrize("normalization", ["symmetric", "random_walk", "unnormalized"])
+@every(normalization=["symmetric", "random_walk", "unnormalized"], is_sparse=[False, True], largest=[False, True])
 def test_pairs_are_those_of_the_other_nodes(normalization, is_sparse, largest):
     for seed in range(6):
         affinity = random_affinity(24, seed=seed, keep=0.2)
@@ -66,8 +64,7 @@ def test_every_solver_on_a_larger_graph(solver):
     torch.testing.assert_close(eigenpairs(laplacian, 4, solver, fixed=fixed).values, values, rtol=0, atol=1e-10)
 
 
-@pytest.mark.parametrize("has_mass", [False, True])
-@pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])
+@every(dtype=[torch.float64, torch.complex128], has_mass=[False, True])
 def test_batches_of_matrices_and_pencils(dtype, has_mass):
     generator = torch.Generator().manual_seed(0)
     a, m = torch.randn(2, 2, 10, 10, dtype=dtype, generator=generator)
@@ -95,20 +92,3 @@ def test_derivatives():
         return (pairs.vectors @ torch.matrix_exp(-pairs.projected) @ pairs.vectors.mT).square().sum()
 
     check_derivatives(loss, torch.rand(7, 7, dtype=torch.float64, generator=torch.Generator().manual_seed(1)))
-
-
-def test_what_is_refused():
-    laplacian = Laplacian(Graph.from_dense(random_affinity(6, keep=1)))
-    cases = {
-        "fixed must have shape \\(6,\\)": torch.ones(5, dtype=torch.bool),
-        "fixed must lie in \\[0, 6\\)": torch.tensor([6]),
-        "fixed must be numbers \\(M,\\)": torch.tensor([[0]]),
-        "k must be at most": torch.arange(5),
-    }
-    for message, fixed in cases.items():
-        with pytest.raises(ValueError, match=message):
-            eigenpairs(laplacian, 2, fixed=fixed)
-    with pytest.raises(TypeError, match="fixed must be None for a matrix known by products"):
-        eigenpairs(FunctionOperator(lambda y: y, 6), 2, fixed=torch.tensor([0]))
-    with pytest.raises(TypeError, match="fixed= holds nodes at 0"):
-        eigenpairs(laplacian, 2, mask=torch.ones(6, dtype=torch.bool))

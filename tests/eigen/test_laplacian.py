@@ -5,14 +5,13 @@ from dataclasses import replace
 import pytest
 import torch
 
-from problems import DTYPES, check_derivatives, covering, points, random_affinity, two_cliques
+from problems import DTYPES, check_derivatives, covering, every, points, random_affinity, two_cliques
 from torch_lapeig import Graph, Laplacian, eigenpairs
 
 NORMALIZATIONS = ["symmetric", "random_walk", "unnormalized"]
 
 
-@pytest.mark.parametrize("normalization", NORMALIZATIONS)
-@pytest.mark.parametrize("sparse", [True, False])
+@every(sparse=[True, False], normalization=NORMALIZATIONS)
 def test_gradcheck_and_gradgradcheck_of_products(sparse, normalization):
     graph = Graph.from_dense(random_affinity(7))
     graph = graph.to_sparse() if sparse else graph
@@ -38,8 +37,7 @@ def test_null_vectors_are_a_basis_of_the_null_space(sparse, normalization, m):
     assert not vectors[0, 0].any()
 
 
-@pytest.mark.parametrize("normalization", ["unnormalized", "symmetric", "random_walk"])
-@pytest.mark.parametrize("sparse", [True, False])
+@every(sparse=[True, False], normalization=["unnormalized", "symmetric", "random_walk"])
 def test_loops_do_not_drown_other_weights(sparse, normalization):
     """Loops cancel analytically: products, entries and their derivatives equal those in float64."""
     weight, y = 1e-9 * random_affinity(20) + torch.diag(torch.linspace(0, 1e12, 20, dtype=torch.float64)), points(20, 3)

@@ -4,15 +4,7 @@ import pytest
 import torch
 
 from problems import check_derivatives, grid, on_every_device, points, random_affinity, swiss_roll
-from torch_lapeig import ConvergenceWarning, Graph, HeatKernel, Laplacian, knn_graph
-from torch_lapeig.eigen import (
-    NullSpace,
-    SmoothedAggregation,
-    SymmetricOperator,
-    linear,
-    resistance_distances,
-    solve_linear,
-)
+from torch_lapeig import ConvergenceWarning, Graph, HeatKernel, Laplacian, eigen, knn_graph
 
 
 def roll(n, orders=0):
@@ -32,15 +24,15 @@ def with_excess(graph, share):
     degrees = laplacian.degrees.reshape(batch, -1)
     excess = pattern.sum_rows(graph.weight * (1 - pattern.at_row(keep) * pattern.at_col(keep)))
     part = torch.zeros_like(degrees, dtype=torch.int64)
-    null, values = NullSpace(degrees.sqrt(), part, part[:, 0]), pattern.scaled(laplacian.values, keep)
+    null, values = eigen.NullSpace(degrees.sqrt(), part, part[:, 0]), pattern.scaled(laplacian.values, keep)
     parts = {"null": null, "of_affinities": True, "excess": excess.reshape(batch, -1)}
-    return SymmetricOperator(pattern, values, torch.ones_like(laplacian.degrees), **parts)
+    return eigen.SymmetricOperator(pattern, values, torch.ones_like(laplacian.degrees), **parts)
 
 
 def spectrum(operator, **options):
     values, vectors = torch.linalg.eigh(operator.to_dense())
     root = vectors * values.clamp_min(0).sqrt()
-    cycle = root.T @ SmoothedAggregation(single=False, **options)(operator)(root)
+    cycle = root.T @ eigen.SmoothedAggregation(single=False, **options)(operator)(root)
     return torch.linalg.eigvalsh((cycle + cycle.T) / 2)
 
 
@@ -58,8 +50,8 @@ def products(monkeypatch):
 
         return original(counting, precondition, *rest)
 
-    original = linear.conjugate_gradients
-    monkeypatch.setattr(linear, "conjugate_gradients", counted)
+    original = eigen.linear.conjugate_gradients
+    monkeypatch.setattr(eigen.linear, "conjugate_gradients", counted)
     return counts
 
 
@@ -76,7 +68,7 @@ def test_iterations_do_not_grow_with_the_graph(kind, products):
     most = []
     for n in (36, 72):
         operator = with_excess(kind(n), 1e-7)
-        z = solve_linear(operator, points(n * n, 2))
+        z = eigen.solve_linear(operator, points(n * n, 2))
         assert (operator.matmul(z) - points(n * n, 2)).norm() < 1e-9 * z.norm()
         most.append(products[-1])
         assert len(products) == 2
@@ -94,7 +86,7 @@ def test_solutions_and_derivatives_equal_dense_solves(dense):
 
     def solve(values, diagonal, rhs):
         both = (values + pattern.transpose(values)) / 2
-        return solve_linear(SymmetricOperator(pattern, both, diagonal), rhs)
+        return eigen.solve_linear(eigen.SymmetricOperator(pattern, both, diagonal), rhs)
 
     matrix = torch.diag_embed(diagonal) - pattern.to_dense(values)
     torch.testing.assert_close(solve(values, diagonal, rhs), torch.linalg.solve(matrix, rhs))
@@ -107,7 +99,7 @@ def test_batches_of_sparse_graphs_are_preconditioned_as_one(products):
     batch = torch.arange(2).repeat_interleave(1300)
     graph = Graph.from_edge_index(edges, torch.cat([one.weight, other.weight]), batch=batch)
     rhs = torch.stack([points(1300, 2), 1e20 * points(1300, 2, seed=1)])
-    z = solve_linear(with_excess(graph, 1e-6), rhs)
+    z = eigen.solve_linear(with_excess(graph, 1e-6), rhs)
     assert len(products) == 2
     for alone, of_item, expected in zip((one, other), z, rhs, strict=True):
         residual = with_excess(alone, 1e-6).matmul(of_item) - expected
@@ -119,8 +111,8 @@ def test_solutions_are_the_same_on_every_device(device):
     """A system that needs multigrid, and one that is factorised."""
     for graph, share in ((roll(1200), 1e-7), (roll(60), 0.1)):
         n, moved = graph.num_nodes, graph.to(device)
-        found = solve_linear(with_excess(moved, share), points(n, 2).to(device))
-        expected = solve_linear(with_excess(graph, share), points(n, 2))
+        found = eigen.solve_linear(with_excess(moved, share), points(n, 2).to(device))
+        expected = eigen.solve_linear(with_excess(graph, share), points(n, 2))
         torch.testing.assert_close(found.cpu(), expected, atol=1e-6 * expected.abs().max().item(), rtol=0)
 
 
@@ -128,23 +120,23 @@ def test_solutions_are_the_same_on_every_device(device):
 def test_solutions_in_any_unit(exponent):
     """Squares of solutions would overflow; gradients are compared, too."""
     operator, rhs = with_excess(roll(1200), 1e-3), points(1200, 1).requires_grad_()
-    plain = solve_linear(operator, rhs)
+    plain = eigen.solve_linear(operator, rhs)
     unit = 2.0**exponent
-    bounds = {"bound": operator.bound * unit, "excess": operator.excess * unit}
+    numbers = {name: getattr(operator, name) * unit for name in ("values", "diagonal", "bound", "excess")}
     kinds = {"null": operator.null, "of_affinities": True, "trusted": True}
-    scaled = SymmetricOperator(operator.pattern, operator.values * unit, operator.diagonal * unit, **bounds, **kinds)
-    found = solve_linear(scaled, rhs)
+    scaled = eigen.SymmetricOperator(operator.pattern, **numbers, **kinds)
+    found = eigen.solve_linear(scaled, rhs)
     torch.testing.assert_close(found.detach() * 2.0**exponent, plain.detach(), rtol=1e-9, atol=1e-9)
     (one,), (other,) = (torch.autograd.grad(z.sum(), rhs) for z in (plain, found))
     torch.testing.assert_close(other * 2.0**exponent, one, rtol=1e-9, atol=1e-9)
 
 
 def test_unsolved_columns_are_warned_of(monkeypatch):
-    monkeypatch.setattr(linear, "DENSE_SOLVE", 0)
-    monkeypatch.setattr(linear, "EASY_PRODUCTS", 1)
-    monkeypatch.setattr(linear, "MOST_PRODUCTS", 2)
+    monkeypatch.setattr(eigen.linear, "DENSE_SOLVE", 0)
+    monkeypatch.setattr(eigen.linear, "EASY_PRODUCTS", 1)
+    monkeypatch.setattr(eigen.linear, "MOST_PRODUCTS", 2)
     with pytest.warns(ConvergenceWarning, match="linear solve has not reached its tolerance for 2 of 2 columns"):
-        solve_linear(with_excess(roll(2000, orders=12), 1e-9), points(2000, 2))
+        eigen.solve_linear(with_excess(roll(2000, orders=12), 1e-9), points(2000, 2))
 
 
 @pytest.mark.filterwarnings("ignore:.*isolated")
@@ -155,13 +147,13 @@ def test_laplacians_have_the_pseudo_inverse(is_sparse):
     graph = graph.to_sparse() if is_sparse else graph
     inverse = torch.linalg.pinv(torch.diag(affinity.sum(1)) - affinity, hermitian=True)
     rhs = inverse @ points(17, 3)  # sums to zero on each component
-    torch.testing.assert_close(solve_linear(Laplacian(graph, "unnormalized"), rhs), inverse @ rhs)
+    torch.testing.assert_close(eigen.solve_linear(Laplacian(graph, "unnormalized"), rhs), inverse @ rhs)
     with pytest.raises(ValueError, match="rhs must sum to 0 on each component"):
-        solve_linear(Laplacian(graph, "unnormalized"), points(17, 3))
+        eigen.solve_linear(Laplacian(graph, "unnormalized"), points(17, 3))
     with pytest.raises(ValueError, match="null vectors that are constant"):
-        solve_linear(Laplacian(graph), rhs)
+        eigen.solve_linear(Laplacian(graph), rhs)
     resistance, (i, j) = inverse.diagonal()[:, None] + inverse.diagonal() - 2 * inverse, torch.triu_indices(17, 17, 1)
-    found = resistance_distances(graph, torch.stack([i, j]))
+    found = eigen.resistance_distances(graph, torch.stack([i, j]))
     part = torch.tensor([0] * 9 + [1] * 7 + [2])
     same = part[i] == part[j]
     torch.testing.assert_close(found[same], resistance[i, j][same])
@@ -170,15 +162,15 @@ def test_laplacians_have_the_pseudo_inverse(is_sparse):
 
 def test_resistances_of_edges_obey_the_theorem_of_foster():
     graph = roll(300)
-    resistance = resistance_distances(graph)
+    resistance = eigen.resistance_distances(graph)
     assert (graph.weight * resistance).sum() / 2 == pytest.approx(300 - 1, rel=1e-8)  # nodes less components
-    assert (resistance_distances(graph, torch.tensor([[5], [5]])) == 0).all()
+    assert (eigen.resistance_distances(graph, torch.tensor([[5], [5]])) == 0).all()
 
 
 def test_commute_times_are_those_of_a_walk():
     affinity = random_affinity(6, keep=1)
     walk = affinity / affinity.sum(1, keepdim=True)
-    times = resistance_distances(Graph.from_dense(affinity), torch.tensor([[0], [4]]), commute_time=True)
+    times = eigen.resistance_distances(Graph.from_dense(affinity), torch.tensor([[0], [4]]), commute_time=True)
     hits = []
     for start, end in ((0, 4), (4, 0)):
         others = [node for node in range(6) if node != end]
@@ -193,9 +185,11 @@ def test_derivatives_of_resistances_and_of_the_pseudo_inverse():
 
     pairs = torch.tensor([[0, 1, 2], [3, 4, 2]])
     weight = random_affinity(6, keep=1)
-    check_derivatives(lambda w: resistance_distances(graph_of(w), pairs, commute_time=True), weight)
+    check_derivatives(lambda w: eigen.resistance_distances(graph_of(w), pairs, commute_time=True), weight)
     rhs = points(6, 2)
-    check_derivatives(lambda w, b: solve_linear(Laplacian(graph_of(w), "unnormalized"), b - b.mean(0)), weight, rhs)
+    check_derivatives(
+        lambda w, b: eigen.solve_linear(Laplacian(graph_of(w), "unnormalized"), b - b.mean(0)), weight, rhs
+    )
 
 
 def test_pairs_in_two_components_leave_the_others_their_derivatives():
@@ -203,7 +197,7 @@ def test_pairs_in_two_components_leave_the_others_their_derivatives():
     weight = weight.double().requires_grad_()
     pairs = torch.tensor([[0, 0, 5], [1, 3, 0]])
     for commute_time in (False, True):
-        found = resistance_distances(Graph.from_dense(weight), pairs, commute_time=commute_time)
+        found = eigen.resistance_distances(Graph.from_dense(weight), pairs, commute_time=commute_time)
         assert found[1:].isinf().all()
         (gradient,) = torch.autograd.grad(found[0], weight)
         assert gradient.isfinite().all()
@@ -213,4 +207,4 @@ def test_pairs_in_two_components_leave_the_others_their_derivatives():
 def test_weights_of_a_range_that_hides_resistances_are_reported():
     path = torch.diag(torch.tensor([1.0, 1e14, 1.0]).double(), 1)
     with pytest.warns(ConvergenceWarning, match="weights of this range"):
-        resistance_distances(Graph.from_dense(path + path.T), torch.tensor([[0], [1]]))
+        eigen.resistance_distances(Graph.from_dense(path + path.T), torch.tensor([[0], [1]]))

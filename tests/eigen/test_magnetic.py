@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch.autograd import gradcheck, gradgradcheck
 
-from problems import MissesOneCopy, check_derivatives, covering, quiet
+from problems import MissesOneCopy, check_derivatives, covering, every, quiet
 from torch_lapeig import ConvergenceError, DegeneracyWarning, DirectedGraph, MagneticLaplacian, Solve
 
 
@@ -42,8 +42,7 @@ def invariants(pairs, seed=1):
     return pairs.values.sum(), (h.mH @ h * heat).sum().real, (h.real * heat.abs().square()).sum()
 
 
-@pytest.mark.parametrize("n", [3, 4, 9, 60])
-@pytest.mark.parametrize("q", [0.0, 0.1, 0.25, 1 / 3, 0.5])
+@every(q=[0.0, 0.1, 0.25, 1 / 3, 0.5], n=[3, 4, 9, 60])
 def test_directed_cycles(n, q):
     """1 − cos(2πj/n + 2πq), for degrees of one: both normalisations are equal."""
     true = np.sort(1 - np.cos(2 * np.pi * np.arange(n) / n + 2 * np.pi * q))

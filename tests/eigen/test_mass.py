@@ -3,17 +3,16 @@
 import pytest
 import torch
 
+import problems
 from problems import (
     check_pairs,
     check_vectors,
     covering,
-    cycle,
     dense_values,
     edge_parameters,
+    every,
     heat_of,
     random_affinity,
-    surface,
-    two_cliques,
 )
 from torch_lapeig import KNN, Graph, Laplacian, eigenpairs
 from torch_lapeig.eigen import ChebyshevSubspace, Eigh, FunctionOperator, Lobpcg, ShiftInvert
@@ -27,14 +26,9 @@ def unnormalized(affinity):
     return Laplacian(Graph.from_dense(affinity), "unnormalized")
 
 
-def projector(pairs, mass):
-    """U Uᵀ M, which no choice of basis changes."""
-    return pairs.vectors @ (pairs.vectors * mass[..., None]).mT
-
-
 @covering(2, n=[60, 700], solver=[None, Eigh(), ShiftInvert(), ChebyshevSubspace(), Lobpcg()], is_sparse=[True, False])
 def test_pairs_are_those_of_dense_matrices(n, solver, is_sparse):
-    graph, mass = KNN(8)(surface(n)), masses(n)
+    graph, mass = KNN(8)(problems.surface(n)), masses(n)
     laplacian = Laplacian(graph if is_sparse else Graph.from_dense(graph.to_dense()), "unnormalized")
     if solver == ShiftInvert() and not is_sparse:
         solver = None
@@ -52,14 +46,14 @@ def test_gradcheck_of_weights_and_mass(solver):
 
     def function(weight, mass):
         pairs = eigenpairs(Laplacian(graph_of(weight), "unnormalized"), 3, solver, mass=mass)
-        return pairs.values, projector(pairs, mass)
+        return pairs.values, pairs.vectors @ (pairs.vectors * mass[..., None]).mT  # which no choice of basis changes
 
     assert torch.autograd.gradcheck(function, (weight, mass), atol=1e-6, fast_mode=True)
 
 
 @pytest.mark.parametrize(
     ("affinity", "k", "mass"),
-    [(cycle(6), 3, torch.full((6,), 1.7)), (two_cliques(4, 3), 3, torch.arange(1.0, 8))],
+    [(problems.cycle(6), 3, torch.full((6,), 1.7)), (problems.two_cliques(4, 3), 3, torch.arange(1.0, 8))],
     ids=["equal eigenvalues", "two components"],
 )
 @pytest.mark.parametrize("as_operator", [False, True])
@@ -97,8 +91,7 @@ def test_batches_have_the_pairs_of_their_graphs():
         assert not mass.grad[b, n:].any()
 
 
-@pytest.mark.parametrize("unit", [1e-24, 1e24])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@every(dtype=[torch.float32, torch.float64], unit=[1e-24, 1e24])
 def test_units_of_the_mass(unit, dtype):
     laplacian, mass = unnormalized(random_affinity(30).to(dtype)), masses(30).to(dtype)
     expected, found = (eigenpairs(laplacian, 4, mass=m) for m in (mass, unit * mass))

@@ -4,7 +4,7 @@ import pytest
 import scipy.sparse as sp
 import torch
 
-from problems import check_derivatives, check_pairs, check_vectors, dense_values
+from problems import check_derivatives, check_pairs, check_vectors, dense_values, every
 from torch_lapeig import eigenpairs, eigh
 from torch_lapeig.eigen import ChebyshevSubspace, FunctionOperator, Lobpcg, ShiftInvert
 
@@ -30,6 +30,8 @@ FORMS = {
 
 
 either_end = pytest.mark.parametrize("largest", [False, True])
+ROW, COL = torch.tensor([0, 0, 1, 1, 2, 2, 2, 0, 1]), torch.tensor([0, 1, 0, 1, 2, 0, 1, 2, 2])
+ORDER, PAIRS = (3 * ROW + COL).argsort(), torch.stack([ROW, COL])
 
 
 def from_its_end(values, largest):
@@ -94,10 +96,6 @@ def test_mass_beside_an_indefinite_matrix():
         check_vectors(pairs, a, torch.diag(mass), atol=1e-10)
 
 
-ROW, COL = torch.tensor([0, 0, 1, 1, 2, 2, 2, 0, 1]), torch.tensor([0, 1, 0, 1, 2, 0, 1, 2, 2])
-ORDER, PAIRS = (3 * ROW + COL).argsort(), torch.stack([ROW, COL])
-
-
 def coo(w):
     return torch.sparse_coo_tensor(PAIRS, w, (3, 3), check_invariants=True)
 
@@ -114,12 +112,8 @@ def full(w):
     "build",
     [
         *(coo, csr, lambda w: coo(w).coalesce(), lambda w: coo(w).to_sparse_csr(), lambda w: csr(w).to_sparse_coo()),
-        *(
-            lambda w: full(w).to_sparse(),
-            lambda w: full(w).to_sparse_csr(),
-            lambda w: -csr(-w),
-            lambda w: 2 * coo(w / 2),
-        ),
+        *(lambda w: full(w).to_sparse(), lambda w: full(w).to_sparse_csr(), lambda w: -csr(-w)),
+        lambda w: 2 * coo(w / 2),
         *(lambda w: coo(w / 3) + coo(2 * w / 3), lambda w: (coo(w) + coo(w).t()) / 2, lambda w: w[0] * coo(w / w[0])),
         *(lambda w: csr(w / 3) + csr(2 * w / 3), lambda w: coo(coo(w).coalesce().values()[ORDER.argsort()])),
         lambda w: torch.sparse_coo_tensor(PAIRS.repeat(1, 2), torch.cat([w, 2 * w]) / 3, (3, 3), check_invariants=True),
@@ -151,8 +145,7 @@ ROUNDED = {
 }
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("name", ROUNDED)
+@every(name=[*ROUNDED], dtype=[torch.float32, torch.float64])
 def test_matrices_that_are_symmetric_up_to_their_arithmetic(name, dtype):
     a = ROUNDED[name](torch.randn(100, 100, dtype=dtype, generator=torch.Generator().manual_seed(0)) / 10)
     a[3, 5] += torch.finfo(dtype).eps * a[3].abs().max()

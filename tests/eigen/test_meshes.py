@@ -83,6 +83,8 @@ SPECTRA = {
     "square": sorted(np.pi**2 * (a * a + b * b) for a in range(5) for b in range(5))[:10],
     "torus": sorted(4 * np.pi**2 * (a * a + b * b) for a in range(-3, 4) for b in range(-3, 4))[:9],
 }
+KINDS = [{}, {"intrinsic": True}, {"mass": "consistent"}]
+every_kind = pytest.mark.parametrize("options", KINDS, ids=str)
 
 
 @covering(2, surface=["sphere", "square", "torus"], intrinsic=[False, True])
@@ -103,9 +105,7 @@ def test_spectra_converge_as_the_square_of_the_edges(surface, intrinsic):
     assert (errors[1] < 0.05 * exact[1:]).all()
 
 
-@pytest.mark.parametrize(
-    "solver", [None, Eigh(), ShiftInvert(), ChebyshevSubspace(), Lobpcg(preconditioner=SparseFactors())]
-)
+@covering(1, solver=[None, Eigh(), ShiftInvert(), ChebyshevSubspace(), Lobpcg(preconditioner=SparseFactors())])
 def test_pairs_with_negative_weights_are_those_of_dense_matrices(solver):
     vertices, faces = bent(3)
     stiffness, mass = mesh_laplacian(vertices, faces)
@@ -139,10 +139,6 @@ def test_flips_agree_with_robust_laplacian():
         used = is_used(vertices, kept)
         assert (stiffness.to_dense() - torch.tensor(expected.toarray()))[used].abs().max() < 1e-10
         torch.testing.assert_close(mass[used].sum(), torch.tensor(areas.diagonal())[used].sum())  # thirds there
-
-
-KINDS = [{}, {"intrinsic": True}, {"mass": "consistent"}]
-every_kind = pytest.mark.parametrize("options", KINDS, ids=str)
 
 
 @every_kind

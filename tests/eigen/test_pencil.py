@@ -7,9 +7,9 @@ import scipy.sparse
 import torch
 from torch.autograd import gradcheck, gradgradcheck
 
-from problems import check_pairs, check_vectors, cycle, dense_values, heat_of, random_affinity, surface
+from problems import check_pairs, check_vectors, cycle, dense_values, every, heat_of, random_affinity, surface
 from torch_lapeig import KNN, DegeneracyWarning, Graph, Laplacian, eigenpairs
-from torch_lapeig.eigen import Eigh, Lobpcg
+from torch_lapeig.eigen import Eigh
 
 
 def noise(*shape, seed=1):
@@ -28,11 +28,8 @@ def mass_of(laplacian, seed=1):
     return weights + torch.diag(weights.sum(1) + 0.1)
 
 
-def to_scipy(mass):
-    return scipy.sparse.csr_array(mass.numpy())
-
-
-LAYOUTS = [torch.Tensor.clone, torch.Tensor.to_sparse_coo, torch.Tensor.to_sparse_csr, to_scipy]
+LAYOUTS = [torch.Tensor.clone, torch.Tensor.to_sparse_coo, torch.Tensor.to_sparse_csr]
+LAYOUTS += [lambda matrix: scipy.sparse.csr_array(matrix.numpy())]
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -124,8 +121,6 @@ def test_batches_of_pencils_are_those_of_each():
     pairs = eigenpairs(matrices, 2, mass=masses)
     check_pairs(pairs, torch.stack(list(map(dense_values, matrices, masses))), atol=1e-10)
     check_vectors(pairs, matrices, masses, atol=1e-10)
-    with pytest.raises(ValueError, match=r"mass must have shape \(3, 7\) or \(3, 7, 7\) beside .* got \(2, 7, 7\)"):
-        eigenpairs(matrices, 2, mass=masses[:2])
 
 
 def problem(is_equal, is_sparse, n=9, k=3):
@@ -155,8 +150,7 @@ def problem(is_equal, is_sparse, n=9, k=3):
     return loss, (weights, entries)
 
 
-@pytest.mark.parametrize("is_sparse", [True, False])
-@pytest.mark.parametrize("is_equal", [False, True])
+@every(is_equal=[False, True], is_sparse=[True, False])
 def test_derivatives(is_equal, is_sparse):
     loss, inputs = problem(is_equal, is_sparse)
     assert gradcheck(loss, inputs, check_forward_ad=not is_sparse)
@@ -182,8 +176,6 @@ def test_large_indefinite_masses_are_refused():
     mass = (mass - 1.5 * torch.diag(mass.diagonal() - 0.01)).to_sparse_coo()
     with pytest.raises(ValueError, match="mass must be positive definite"):
         eigenpairs(laplacian, 2, mass=-mass)
-    with pytest.raises(ValueError, match="solver must be None"):
-        eigenpairs(laplacian, 2, Lobpcg(), mass=mass)
 
 
 def graded(n, orders=16.0):
@@ -296,8 +288,6 @@ def test_hermitian_pencils(n, layout):
         torch.testing.assert_close(matrix @ u, mass @ u * pairs.values, rtol=0, atol=1e-8)
         assert pairs.converged
         assert pairs.residuals.max() < 1e-8
-    with pytest.raises(ValueError, match="mass must have shape"):
-        eigenpairs(matrix, 2, mass=mass[:3, :3])
 
 
 def test_hermitian_pencils_with_copies_and_derivatives():

@@ -8,7 +8,7 @@ import scipy.linalg
 import torch
 
 import torch_lapeig as tl
-from problems import complete, cycle, known_spectra, path, points
+from problems import complete, cycle, every, ignoring, known_spectra, path, points
 from torch_lapeig.eigen import ChebyshevSubspace, Eigh, FunctionOperator, Lobpcg, ShiftInvert
 
 SOLVERS = [None, Eigh(), Lobpcg(), ShiftInvert(), ChebyshevSubspace()]
@@ -16,8 +16,7 @@ SOLVERS = [None, Eigh(), Lobpcg(), ShiftInvert(), ChebyshevSubspace()]
 
 def answer(*args, **options):
     """The eigenpairs, whatever is said of them."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", tl.ConvergenceWarning)
+    with ignoring(tl.ConvergenceWarning):
         return tl.eigenpairs(*args, **options)
 
 
@@ -54,8 +53,7 @@ def test_smallest_values_of_heavy_tails(solver):
             assert pairs.converged == pairs.resolved
 
 
-@pytest.mark.parametrize("m", [40, 200])
-@pytest.mark.parametrize("bridge", [1e-8, 1e-11, 1e-14, 1e-20])
+@every(bridge=[1e-8, 1e-11, 1e-14, 1e-20], m=[40, 200])
 def test_value_after_the_null_vector_of_two_rings(m, bridge):
     laplacian = tl.Laplacian(tl.Graph.from_dense(joined([cycle(m), cycle(m)], bridge)), "unnormalized")
     values = torch.linalg.eigvalsh(laplacian.to_dense())
@@ -80,8 +78,7 @@ def test_vectors_of_faintly_joined_clusters():
         tl.eigenpairs(laplacian, 3, on_failure="raise")
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-@pytest.mark.parametrize("units", [0.1, 1e2, 1e4])
+@every(units=[0.1, 1e2, 1e4], dtype=[torch.float64, torch.float32])
 def test_function_with_one_huge_eigenvalue(dtype, units):
     values = torch.linspace(1, 3, 60, dtype=dtype)
     values[-1] = units / torch.finfo(dtype).eps
@@ -89,8 +86,7 @@ def test_function_with_one_huge_eigenvalue(dtype, units):
         assert not tl.eigenpairs(FunctionOperator(lambda y: values[:, None] * y, 60, dtype=dtype), 4).converged
 
 
-@pytest.mark.parametrize("solver", [None, Eigh()], ids=str)
-@pytest.mark.parametrize("tiny", [1e-14, 1e-16, 1e-20])
+@every(tiny=[1e-14, 1e-16, 1e-20], solver=[None, Eigh()])
 def test_tiny_mass(solver, tiny):
     laplacian = tl.Laplacian(tl.Graph.from_dense(path(30)), "unnormalized")
     mass = torch.ones(30, dtype=torch.float64).index_fill(0, torch.tensor([7]), tiny)
@@ -109,8 +105,7 @@ def test_equal_values_are_no_reason():
         assert tl.eigenpairs(tl.Laplacian(tl.Graph.from_dense(spectrum.affinity)), k).resolved
 
 
-@pytest.mark.parametrize("normalization", ["symmetric", "random_walk"])
-@pytest.mark.parametrize("bridge", [0.0, 1e-20, 1e-13])
+@every(bridge=[0.0, 1e-20, 1e-13], normalization=["symmetric", "random_walk"])
 def test_gradient_beside_a_faint_second_value(normalization, bridge):
     """The first vector is the whole graph's, so that the second is determined: as with two components."""
     affinity = joined([torch.rand(n, n, generator=torch.Generator().manual_seed(n)).double() for n in (5, 9)], bridge)

@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch.autograd import forward_ad
 
+from problems import every
 from torch_lapeig import DegeneracyWarning, eigenpairs, eigh
 
 DIGITS = 8
@@ -87,9 +88,7 @@ def tangent(function, a, c, d):
 WAYS = {"first": (1, gradient), "second": (2, hessian), "forward": (1, tangent)}
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.complex128, torch.complex64])
-@pytest.mark.parametrize("gap", GAPS)
-@pytest.mark.parametrize("spectrum", SPECTRA)
+@every(spectrum=[*SPECTRA], gap=GAPS, dtype=[torch.float64, torch.float32, torch.complex128, torch.complex64])
 def test_derivatives_are_as_accurate_as_the_matrix(spectrum, gap, dtype):
     a, c, d, pairs = problem(spectrum, gap, dtype)
     values = pairs[1, 0][0]
@@ -112,10 +111,8 @@ PAIRS = {
 }
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.complex128])
+@every(spectrum=[*SPECTRA], kind=[*PAIRS], dtype=[torch.float64, torch.float32, torch.complex128])
 @pytest.mark.parametrize("gap", [*GAPS, 1e-11, 1e-8])
-@pytest.mark.parametrize("kind", PAIRS)
-@pytest.mark.parametrize("spectrum", SPECTRA)
 def test_second_derivatives_of_values_projectors_and_their_products(spectrum, kind, gap, dtype):
     """Up to √eps of the largest value the quotient of cotangents is their derivative; above it has the error eps/Δ.
 

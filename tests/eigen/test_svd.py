@@ -7,7 +7,7 @@ import scipy.sparse
 import torch
 from torch.autograd import gradcheck
 
-from problems import check_derivatives, points
+from problems import check_derivatives, every, points
 from torch_lapeig import DegeneracyWarning, svd
 from torch_lapeig.eigen import Eigh
 
@@ -51,8 +51,7 @@ LOSSES = {
 }
 
 
-@pytest.mark.parametrize("k", [None, 4])
-@pytest.mark.parametrize("name", MATRICES)
+@every(name=[*MATRICES], k=[None, 4])
 def test_triplets_are_orthonormal_and_solve_both_equations(name, k):
     matrix = MATRICES[name]
     dense = torch.as_tensor(matrix.toarray()).double() if scipy.sparse.issparse(matrix) else matrix.to_dense()
@@ -129,14 +128,9 @@ def test_a_batch_of_several_ranks():
     torch.testing.assert_close(matrices.grad[0], loss - u[:, 2:] @ u[:, 2:].mT @ loss @ vh[2:].mT @ vh[2:])
 
 
-def test_other_solvers_of_large_matrices_and_of_what_is_no_matrix():
+def test_another_solver_and_copies_with_gradients():
     matrix = points(600, 300)
     torch.testing.assert_close(svd(matrix, 3, Eigh()).S, torch.linalg.svdvals(matrix)[:3])
-    for options in ({"shape": (3, 3)}, {"parameters": [matrix]}):
-        with pytest.raises(ValueError, match="shape and parameters must be left out with a matrix"):
-            svd(matrix, 3, **options)
-    with pytest.raises(TypeError, match=r"shape must be \(m, n\) or \(B, m, n\) of two functions, got 5"):
-        svd((torch.neg, torch.neg), 1, shape=5)
     with pytest.raises(RuntimeError, match=r"detach\(\) them"):
         copy.deepcopy(svd(matrix[:4, :3].clone().requires_grad_()))
 

@@ -1,13 +1,12 @@
 """Eigenpairs in any unit of the weights: bounds far from 1, graphs of a batch in units of their own."""
 
 import math
-import warnings
 
 import pytest
 import scipy.linalg
 import torch
 
-from problems import in_every_dtype, points, projector_loss, torus
+from problems import DTYPES, every, ignoring, points, projector_loss, torus
 from torch_lapeig import DegeneracyWarning, Graph, HeatKernel, Laplacian, eigenpairs, knn_graph
 from torch_lapeig.eigen import ChebyshevSubspace, Eigh, FunctionOperator, Lobpcg, ShiftInvert, SymmetricOperator
 from torch_lapeig.graph.pattern import DensePattern
@@ -16,13 +15,10 @@ from torch_lapeig.graph.weights import inverse_power
 FAR = [(torch.float32, -66), (torch.float32, 90), (torch.float64, -520), (torch.float64, 900)]
 FARTHER = [(torch.float32, e) for e in (-100, -57, 57)] + [(torch.float64, e) for e in (-900, 520)]
 SOLVERS = [Eigh(), ChebyshevSubspace(), Lobpcg(), ShiftInvert()]
+UNITS = [(solver, *unit) for solver in (None, *SOLVERS) for unit in FAR] + [(None, *unit) for unit in FARTHER]
 
 
-@pytest.mark.parametrize(
-    ("solver", "dtype", "exponent"),
-    [(solver, *unit) for solver in (None, *SOLVERS) for unit in FAR] + [(None, *unit) for unit in FARTHER],
-    ids=str,
-)
+@pytest.mark.parametrize(("solver", "dtype", "exponent"), UNITS, ids=str)
 def test_eigenpairs_and_their_gradients_are_the_same_in_any_unit(solver, dtype, exponent):
     """Squares of residuals underflow long before those of weights do: a residual of 0 once told of convergence."""
     graph = HeatKernel()(x := points(300, 3, dtype=dtype), knn_graph(x, 8))
@@ -66,14 +62,12 @@ def test_gradients_at_the_least_weights_are_finite():
     graph = Graph.from_edge_index(torch.tensor([[0, 1], [1, 0]]), weight.expand(2))
     probe = torch.tensor([[3.0, 500.0], [-2.0, 40.0]], dtype=torch.float64)
     loss = (eigenpairs(Laplacian(graph, "unnormalized"), 2).vectors * probe).sum()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DegeneracyWarning)
+    with ignoring(DegeneracyWarning):
         loss.backward()
     assert weight.grad.isfinite()
 
 
-@in_every_dtype
-@pytest.mark.parametrize("share", [0.01, 1e-4, math.inf])
+@every(share=[0.01, 1e-4, math.inf], dtype=DTYPES)
 def test_a_normalised_problem_does_not_notice_the_unit_of_the_weights(dtype, share):
     """From the root of the smallest number on down, and up to where the sum of all degrees overflows."""
     info, n = torch.finfo(dtype), 600
@@ -95,25 +89,18 @@ def test_powers_of_degrees_are_right_to_round_off():
     torch.autograd.gradcheck(lambda d: inverse_power(d, 0.5), torch.linspace(0.5, 2, 5).double().requires_grad_())
 
 
-@pytest.mark.parametrize("form", ["products", "dense", "sparse"])
-@pytest.mark.parametrize("kind", ["diagonal", "graded", "matrix"])
-@pytest.mark.parametrize("n", [100, 500])
+@every(n=[100, 500], kind=["diagonal", "graded", "matrix"], form=["products", "dense", "sparse"])
 def test_a_mass_under_which_eigenvalues_overflow_is_refused(n, kind, form):
     d = 1e200 * torch.linspace(1, 2, n, dtype=torch.float64)
     mass = 1e-200 * (torch.logspace(-6, 0, n) if kind == "graded" else torch.linspace(1, 2, n)).double()
-    dense = torch.diag(d)
-    given = {
-        "products": FunctionOperator(lambda y, d: d[:, None] * y, n, [d]),
-        "dense": dense,
-        "sparse": dense.to_sparse_coo(),
-    }[form]
+    forms = {"dense": torch.diag(d), "sparse": torch.diag(d).to_sparse_coo()}
+    given = forms.get(form, FunctionOperator(lambda y, d: d[:, None] * y, n, [d]))
     for largest in (False, True):
         with pytest.raises(ValueError, match="mass must leave the eigenvalues below"):
             eigenpairs(given, 2, mass=torch.diag(mass) if kind == "matrix" else mass, largest=largest)
 
 
-@pytest.mark.parametrize("largest", [False, True])
-@pytest.mark.parametrize("n", [30, 400, 640])
+@every(n=[30, 400, 640], largest=[False, True])
 @pytest.mark.parametrize(
     ("kind", "unit", "of_mass"),
     [
@@ -129,9 +116,8 @@ def test_matrices_and_masses_in_any_unit(kind, unit, of_mass, n, largest):
     values, vectors = scipy.linalg.eigh(matrix, mass if mass is None or mass.ndim == 2 else torch.diag(mass))
     order = [-1, -2, -3, -4] if largest else [0, 1, 2, 3]
     values, vectors = torch.from_numpy(values[order]), torch.from_numpy(vectors[:, order[:3]])
-    given = (
-        FunctionOperator(lambda y, d: d[:, None] * y, n, [unit * d]) if kind in ("products", "mass") else unit * matrix
-    )
+    products = FunctionOperator(lambda y, d: d[:, None] * y, n, [unit * d])
+    given = products if kind in ("products", "mass") else unit * matrix
     found = eigenpairs(given, 3, mass=None if mass is None else of_mass * mass, largest=largest)
     assert found.converged
     size, scale = float(values.abs().max()), of_mass / unit

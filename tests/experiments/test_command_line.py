@@ -74,6 +74,8 @@ FOREIGN = [
     {"profiler": {"class_path": PROFILER, "dict_kwargs": {"a": THING}}},
     {"profiler": {"class_path": PROFILER, "dict_kwargs": {"a": [THING]}}},
 ]
+LOGGER = {"class_path": "pytorch_lightning.loggers.CSVLogger", "init_args": {"save_dir": "a"}}
+NOT_TAKEN = [{"callbacks": [THING]}, {"logger": [THING]}, {"logger": LOGGER}, {"plugins": THING}, {"strategy": THING}]
 
 
 @pytest.fixture
@@ -102,17 +104,7 @@ def test_classes_of_other_modules_are_refused_before_they_are_imported(given, fo
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize(
-    "given",
-    [
-        {"callbacks": [THING]},
-        {"logger": [THING]},
-        {"logger": {"class_path": "pytorch_lightning.loggers.CSVLogger", "init_args": {"save_dir": "a"}}},
-        {"plugins": THING},
-        {"strategy": THING},
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("given", NOT_TAKEN, ids=str)
 def test_callbacks_and_loggers_are_no_arguments(given, foreign, tmp_path, capsys):
     with pytest.raises(SystemExit):
         main(["parametric", "--quick", "--out", str(tmp_path / "out"), *arguments_of(given, tmp_path)])

@@ -1,18 +1,16 @@
 """The experiment of parametric eigenmaps in a short form, its mini-batches and its angles."""
 
 import json
-import warnings
 
 import numpy as np
 import pytest
 import torch
 
 from experiments.__main__ import main
-from problems import points
+from problems import ignoring, points
 from torch_lapeig import KNN, HeatKernel, Laplacian, eigenpairs
 
-with warnings.catch_warnings():  # Lightning's imports warn of what is deprecated elsewhere
-    warnings.simplefilter("ignore")
+with ignoring():  # Lightning's imports warn of what is deprecated elsewhere
     pytest.importorskip("pytorch_lightning")
     from experiments.encoders import MiniBatches, neural_eigenfunctions
     from experiments.parametric import largest_angle, mean_angle

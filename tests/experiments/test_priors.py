@@ -18,12 +18,8 @@ def test_priors_of_one_solve_are_those_of_the_module():
     assert set(found) == set(METHODS)
     rest = torch.ones(len(labels), dtype=torch.bool).index_fill(0, chosen, False)
     shares = (labels.bincount() / len(labels)).double()
-    for way, prior in {
-        "labels": "labels",
-        "none": None,
-        "uniform": "uniform",
-        "true": (shares / shares.sum()).tolist(),
-    }.items():
+    priors = {"labels": "labels", "none": None, "uniform": "uniform", "true": (shares / shares.sum()).tolist()}
+    for way, prior in priors.items():
         told_by = HarmonicFunction(KNN(5), class_prior=prior).fit(x, known(labels, chosen)).predict()
         assert found[way]["accuracy"] == pytest.approx((told_by == labels)[rest].double().mean().item())
     assert classes_of(torch.zeros(2, 3)).tolist() == [-1, -1]

@@ -1,16 +1,15 @@
 """The experiment with the layer inside a network: what it learns, and what its signatures do not depend on."""
 
 import json
-import warnings
 
 import pytest
 import torch
 
 from experiments.clouds import SHAPES, make_clouds, rotations
+from problems import ignoring
 from torch_lapeig import KNN, HeatKernel, Laplacian, eigenpairs
 
-with warnings.catch_warnings():  # Lightning's imports warn of what is deprecated elsewhere
-    warnings.simplefilter("ignore")
+with ignoring():  # Lightning's imports warn of what is deprecated elsewhere
     pytest.importorskip("pytorch_lightning")
     from experiments.__main__ import main
     from experiments.pointnets import FIRST_TIME, NETWORKS, TIMES, HeatSignatures, heat

@@ -1,6 +1,5 @@
 """Trainings with Lightning: they resume where they were interrupted, and take the Trainer's flags."""
 
-import warnings
 from itertools import chain
 
 import pytest
@@ -9,9 +8,9 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from experiments.runs import Refusal
+from problems import ignoring
 
-with warnings.catch_warnings():  # Lightning's imports warn of what is deprecated elsewhere
-    warnings.simplefilter("ignore")
+with ignoring():  # Lightning's imports warn of what is deprecated elsewhere
     lightning = pytest.importorskip("pytorch_lightning")
     from experiments.training import QUIET, Batches, train
 
@@ -66,6 +65,7 @@ LENGTHS = [
     {"max_epochs": -1, "max_steps": 9, "accumulate_grad_batches": 2},
     {"max_epochs": -1, "max_steps": 15, "reload_dataloaders_every_n_epochs": 2},
 ]
+OF_OTHERS = {"state_dict": nn.Linear(7, 1).state_dict(), "loops": {"fit_loop": {"epoch_progress": {"current": {}}}}}
 
 
 @pytest.mark.parametrize("lengths", LENGTHS, ids=str)
@@ -84,14 +84,7 @@ def test_resumed_training_has_the_same_steps_batches_and_random_numbers(lengths,
         torch.testing.assert_close(resumed.state_dict(), whole.state_dict(), rtol=0, atol=0)
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        {"state_dict": Regression().state_dict()},
-        [1, 2],
-        {"state_dict": nn.Linear(7, 1).state_dict(), "loops": {"fit_loop": {"epoch_progress": {"current": {}}}}},
-    ],
-)
+@pytest.mark.parametrize("content", [{"state_dict": Regression().state_dict()}, [1, 2], OF_OTHERS])
 def test_other_checkpoint_is_refused(content, tmp_path):
     torch.save(content, tmp_path / "last.ckpt")
     with pytest.raises(Refusal, match=r"last\.ckpt is no checkpoint of .* this training: delete it"):

@@ -6,8 +6,7 @@ import torch
 from scipy.sparse import coo_array
 from torch.autograd import gradcheck
 
-from problems import path
-from torch_lapeig import DirectedGraph, Graph, GraphWarning, Isomap, Laplacian, SignedGraph, eigenpairs
+from torch_lapeig import DirectedGraph, Graph, GraphWarning, Laplacian, SignedGraph, eigenpairs
 
 
 class TestDirectedGraph:
@@ -50,12 +49,6 @@ class TestSignedGraph:
             assert torch.equal(graph.to_dense(), weight)
             assert torch.equal(graph.affinities().to_dense(), weight.abs())
             assert graph.connected_components().tolist() == [0, 0]
-
-
-@pytest.mark.parametrize("graph", [SignedGraph.from_dense(-path(8)), DirectedGraph.from_dense(path(8).triu())])
-def test_rules_that_give_other_weights_are_refused(graph):
-    with pytest.raises(TypeError, match=f"must be a Graph of affinities, got a {type(graph).__name__}; use"):
-        Isomap(1, lambda x, mask=None: graph)(torch.rand(8, 2).double())
 
 
 class TestHyperedges:

@@ -5,16 +5,17 @@ import math
 import numpy as np
 import pytest
 import torch
-from scipy.sparse import csr_array
+from scipy.sparse import csc_array, csr_array
 from scipy.spatial.distance import cdist
 from sklearn.neighbors import NearestNeighbors, kneighbors_graph, radius_neighbors_graph
 
 import torch_lapeig as tl
-from problems import check_derivatives, distances, grams, points, saved_and_loaded
+from problems import check_derivatives, distances, every, grams, points, saved_and_loaded
 from torch_lapeig.graph.search import exact
 
 GIVEN = tl.Precomputed("distance")
 N, NEW = 40, 6
+METRICS = pytest.mark.parametrize("metric", ["hamming", "correlation", "rmsd"])
 
 
 def rmsd(x, y):
@@ -35,9 +36,6 @@ def matrix_of(metric):
     found = rmsd(x, x) if metric == "rmsd" else cdist(x, x, metric)
     np.fill_diagonal(found, 0)
     return torch.from_numpy((found + found.T) / 2)
-
-
-METRICS = pytest.mark.parametrize("metric", ["hamming", "correlation", "rmsd"])
 
 
 @METRICS
@@ -104,8 +102,7 @@ def euclidean(x, y):
     return exact.differentiable_squared_distances(x, y).clamp_min(1e-300).sqrt()
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-@pytest.mark.parametrize("name", METHODS)
+@every(name=[*METHODS], dtype=[torch.float64, torch.float32])
 def test_euclidean_distances_give_what_the_points_give(name, dtype):
     both, close = BOTH.to(dtype), {"rtol": 1e-3, "atol": 1e-4} if dtype == torch.float32 else {}
     d = exact.squared_distances(both, both).sqrt()
@@ -176,9 +173,8 @@ class Coordinates(tl.graph.Weighting):
     """Weighting that is no function of lengths."""
 
     def forward(self, x, graph):
-        return graph.with_weight(
-            graph.weight * (1 + (graph.pattern.at_row(x[:, 0]) - graph.pattern.at_col(x[:, 0])) ** 2)
-        )
+        apart = graph.pattern.at_row(x[:, 0]) - graph.pattern.at_col(x[:, 0])
+        return graph.with_weight(graph.weight * (1 + apart**2))
 
     def extend(self, edges, state):
         return -edges.squared_lengths
@@ -191,25 +187,83 @@ def test_coordinates_that_are_not_there_are_not_made_up():
     assert math.isfinite(Coordinates()(X, tl.knn_graph(X, 5)).weight.sum())
 
 
-@pytest.mark.parametrize("form", [torch.Tensor.to_sparse, lambda x: csr_array(x.numpy())])
-def test_sparse_distances_lack_pairs_and_their_advice_gives_the_graph_of_stored_neighbours(form):
-    """Dense copies of stored neighbours would put all other pairs at distance 0."""
+def stored(matrix):
+    matrix = matrix.tocoo()
+    index = torch.from_numpy(np.stack([matrix.row, matrix.col]))
+    return torch.sparse_coo_tensor(index, torch.from_numpy(matrix.data), matrix.shape, check_invariants=False)
+
+
+@pytest.mark.parametrize("form", [stored, csr_array, csc_array, lambda d: stored(d).coalesce().to_sparse_csr()])
+@pytest.mark.parametrize("weights", [None, tl.SelfTuning(4), tl.ImprovedWeights(0.1), tl.DensityCorrected(1.0)])
+def test_stored_neighbours_are_the_graph_of_their_points(form, weights):
+    """A copy of a point is at distance 0, which a sparse matrix stores; one-sided edges weigh ½, as by `KNN`."""
+    x = torch.rand(80, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    x[5] = x[4]
+    found = tl.graph.nearest_neighbors(x, 9)
+    parts = found.squared_distances.sqrt().flatten().numpy(), found.indices.flatten().numpy(), np.arange(81) * 9
+    matrix = form(csr_array(parts, shape=(80, 80)))
+    model, expected = (tl.LaplacianEigenmaps(2, rule, weights) for rule in (GIVEN, tl.KNN(9)))
+    torch.testing.assert_close(model(matrix), expected(x))
+    assert torch.equal(model.fit(matrix).embedding_, model(matrix))
+    with pytest.raises(ValueError, match=r'must be a rule such as KNN\(10, metric=Precomputed\("distance"\)\) for new'):
+        model.transform(torch.cdist(x[:3], x))
+
+
+def test_gradients_to_stored_distances_in_both_orders():
     x = torch.rand(30, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    graph = tl.KNN(5)(x)
-    row, col = graph.edge_index
-    lengths = (x[row] - x[col]).norm(dim=1)
-    stored = torch.zeros(30, 30, dtype=torch.float64).index_put((row, col), lengths)
+    index = stored(kneighbors_graph(x.numpy(), 5, mode="distance")).coalesce().indices()
+
+    def smoothness(values):
+        y = tl.LaplacianEigenmaps(2, GIVEN, tl.HeatKernel(0.1))(
+            torch.sparse_coo_tensor(index, values, (30, 30), check_invariants=False)
+        )
+        return (y.square() * torch.linspace(1, 2, 30)[:, None]).sum()
+
+    # Both directions of a pair move together: distances differ by no more than round-off.
+    pair, place = torch.stack([index.amin(0), index.amax(0)]).unique(dim=1, return_inverse=True)
+    values = (x[pair[0]] - x[pair[1]]).norm(dim=1).requires_grad_()
+    assert torch.autograd.gradcheck(lambda v: smoothness(v[place]), values)
+    assert torch.autograd.gradgradcheck(lambda v: smoothness(v[place]), values)
+
+
+NEAR = csr_array(kneighbors_graph(X.numpy(), 5, mode="distance"))
+UNEVEN = NEAR * csr_array(np.linspace(1, 2, X.shape[0])[:, None] * np.ones(NEAR.shape) * (NEAR.toarray() > 0))
+
+
+@pytest.mark.parametrize(
+    ("matrix", "message"),
+    [
+        (NEAR.toarray(), r"x must be a sparse matrix .* got ndarray; of all distances take neighbors=KNN\(10, metric"),
+        (NEAR.tobsr(), "got bsr_array"),  # whose blocks store zeros
+        (torch.stack([stored(NEAR)] * 2), r"shape \(N, N\), got \(2,"),
+        (-NEAR, "distances must be non-negative"),
+        (NEAR * 1j, r"must hold distances .* got torch.complex128; use abs\(x\)"),
+        (csr_array(np.exp(-distances(X).numpy())), "zero from each point to itself, got 1; for affinities"),
+        (
+            torch.sparse_coo_tensor([[0, 0], [1, 1]], [1.0, 1.0], (3, 3), check_invariants=False),
+            "must be distinct, got 1 twice",
+        ),
+        (UNEVEN, r"equal in both directions, got some that differ by up to .*; use x.maximum\(x.T\)"),
+        (tl.KNN(4)(X), "got a Graph"),
+    ],
+)
+def test_stored_distances_that_are_none(matrix, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        tl.LaplacianEigenmaps(2, GIVEN)(matrix)
+
+
+def test_advice_for_stored_distances():
+    symmetric = UNEVEN.maximum(UNEVEN.T)
+    dense = torch.from_numpy(symmetric.toarray())
+    weight = torch.where(dense > 0, torch.exp(-dense.square() / 0.2), 0)
+    expected = tl.LaplacianEigenmaps(2, tl.Precomputed("affinity"))(weight)
+    torch.testing.assert_close(tl.LaplacianEigenmaps(2, GIVEN, tl.HeatKernel(0.2))(symmetric), expected)
     for take in (tl.MDS(2, metric=GIVEN), tl.KNN(5, metric=GIVEN)):
-        with pytest.raises(TypeError, match=r"a sparse .* distance 0; of stored .* Graph.from_edge_index"):
-            take(form(stored))
-    given = tl.Graph.from_edge_index(graph.edge_index, torch.exp(-lengths.square() / 0.2))
-    found = tl.LaplacianEigenmaps(2, tl.Precomputed("affinity"))(given)
-    expected = tl.LaplacianEigenmaps(2, tl.KNN(5, "union"), tl.HeatKernel(0.2))(x)
-    torch.testing.assert_close(found, expected)
+        with pytest.raises(TypeError, match=r"a sparse .* distance 0; of stored .* neighbors=Precomputed\("):
+            take(symmetric)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("n", [30, 300, 1000])
+@every(n=[30, 300, 1000], dtype=[torch.float32, torch.float64])
 def test_a_function_may_round_its_two_directions_otherwise(n, dtype):
     """`torch.cdist` chooses its formula by size, and has the root of a difference of squares."""
     x = torch.randn(n, 20, dtype=dtype, generator=torch.Generator().manual_seed(n))

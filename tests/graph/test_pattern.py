@@ -3,13 +3,12 @@
 import pytest
 import torch
 
-from problems import check_derivatives, points, random_affinity
+from problems import check_derivatives, every, points, random_affinity
 from torch_lapeig import Graph, Laplacian, knn_graph, laplacian_smoothness, normalized_cut
 from torch_lapeig.graph.pattern import HUB_EDGES
 
 
-@pytest.mark.parametrize("batch", [None, 3])
-@pytest.mark.parametrize("sparse", [True, False])
+@every(sparse=[True, False], batch=[None, 3])
 def test_squared_lengths(sparse, batch, small_blocks):
     """Direct differences, in blocks; the gradient is a Laplacian's, and differentiable again."""
     x = points(12, 3, batch=batch)
@@ -24,8 +23,7 @@ def test_squared_lengths(sparse, batch, small_blocks):
     torch.testing.assert_close(graph.pattern.squared_lengths(x), lengths)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("columns", [1, 9, 10, 33])
+@every(columns=[1, 9, 10, 33], dtype=[torch.float32, torch.float64])
 def test_products_of_blocks_in_any_storage(columns, dtype):
     """Blocks of few and many columns; rows without edges, and graphs without any."""
     affinity = torch.block_diag(torch.zeros(2, 2), random_affinity(20), torch.zeros(1, 1)).to(dtype)
@@ -38,8 +36,7 @@ def test_products_of_blocks_in_any_storage(columns, dtype):
     assert not nothing.pattern.matmul(nothing.weight, y).any()
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("batch", [None, 2])
+@every(batch=[None, 2], dtype=[torch.float32, torch.float64])
 def test_gradients_of_lengths_by_differences_and_by_products(batch, dtype, small_blocks):
     """A few edges are pulled by differences, many by a product, as in gradients that are differentiated again."""
     x = points(15, 12, batch=batch).to(dtype).requires_grad_()
@@ -59,8 +56,7 @@ def test_gradients_of_lengths_by_differences_and_by_products(batch, dtype, small
         torch.testing.assert_close(one, another)
 
 
-@pytest.mark.parametrize("sparse", [True, False])
-@pytest.mark.parametrize("many", [True, False])
+@every(many=[True, False], sparse=[True, False])
 def test_loops_do_not_drown_the_gradients_of_other_edges(many, sparse, small_blocks):
     """A dense affinity of a small bandwidth has ones on its diagonal, and next to nothing beside it."""
     weight = 1e-9 * random_affinity(30)
@@ -71,10 +67,8 @@ def test_loops_do_not_drown_the_gradients_of_other_edges(many, sparse, small_blo
     grads = []
     for dtype in (torch.float32, torch.float64):
         x = points(30, 4).to(dtype).requires_grad_()
-        losses = (
-            laplacian_smoothness(x, graph.to(dtype)),
-            (graph.weight.to(dtype) * graph.pattern.squared_lengths(x)).sum(),
-        )
+        by_lengths = (graph.weight.to(dtype) * graph.pattern.squared_lengths(x)).sum()
+        losses = laplacian_smoothness(x, graph.to(dtype)), by_lengths
         grads.append([torch.autograd.grad(loss, x)[0].double() for loss in losses])
     for single, double in zip(*grads, strict=True):
         torch.testing.assert_close(single, double, rtol=1e-4, atol=1e-5 * double.abs().max().item())

@@ -1,13 +1,12 @@
 """Weightings: bandwidths, the paper's problem, gradients, ties, copies; test_combinations.py has their formulas."""
 
 import math
-import warnings
 
 import pytest
 import torch
 
 import torch_lapeig as tl
-from problems import check_derivatives, points
+from problems import check_derivatives, every, ignoring, path, points
 
 
 def test_median_bandwidth_is_that_of_each_graph():
@@ -37,11 +36,7 @@ def test_a_learnable_factor_multiplies_every_bandwidth(t):
     assert math.isclose(learnable.factor, 2)
 
 
-@pytest.mark.parametrize(
-    "weighting",
-    [tl.HeatKernel("median"), tl.HeatKernel("component-median"), tl.SelfTuning(2), tl.DensityCorrected(1.0)],
-    ids=repr,
-)
+@every(weighting=[tl.HeatKernel(), tl.HeatKernel("component-median"), tl.SelfTuning(2), tl.DensityCorrected(1.0)])
 def test_gradients_where_lengths_tie_go_with_the_points(weighting):
     """Points in another order have the same gradients in that order; a grid has many equal lengths."""
     grid = torch.cartesian_prod(torch.arange(5.0), torch.arange(4.0)).double()
@@ -67,8 +62,7 @@ def test_self_tuning_scales_of_copies_are_distances_to_the_nearest_other_point()
     sigma = torch.tensor([3.0, 3, 3, 3, 3, 7], dtype=torch.float64)
     expected = torch.exp(-(x - x.mT).square() / (sigma[:, None] * sigma)) * graph.to_dense()
     torch.testing.assert_close(weight, expected)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", tl.GraphWarning)
+    with ignoring(tl.GraphWarning):
         state = weighting.state(x, graph)
         torch.testing.assert_close(state[:, 0], sigma)
         (gradient,) = torch.autograd.grad(weight.square().sum(), x)
@@ -98,10 +92,7 @@ def test_the_steepest_bandwidth_is_the_best_of_a_fine_grid(rule):
 
 
 def test_a_steepest_bandwidth_far_from_the_median_is_refused_and_nothing_has_median_one():
-    node = torch.arange(100)
-    graph = tl.Graph.from_edge_index(torch.stack([torch.cat([node, node + 1]), torch.cat([node + 1, node])])).to(
-        torch.float64
-    )
+    graph = tl.Graph.from_dense(path(101)).to_sparse()
     lengths = torch.cat([torch.logspace(-12, 0, 52), torch.full((48,), 2.0**17)]).double()
     with pytest.raises(ValueError, match=r'"steepest" found no bandwidth within 2\^±16 of the median'):
         tl.HeatKernel("steepest").bandwidth(lengths[torch.minimum(*graph.edge_index)], graph)

@@ -11,7 +11,7 @@ from sklearn.datasets import make_circles, make_moons
 from sklearn.metrics import adjusted_rand_score
 
 import torch_lapeig as tl
-from problems import check_derivatives, complete, in_every_dtype, on_every_device, points, random_affinity, two_cliques
+from problems import DEVICES, DTYPES, check_derivatives, complete, every, points, random_affinity, two_cliques
 from torch_lapeig.eigen import ChebyshevSubspace, Eigh
 
 both_variants = pytest.mark.parametrize("variant", ["njw", "shi_malik"])
@@ -60,8 +60,7 @@ def test_identity_of_shi_and_malik():
         assert (laplacian.degrees @ f).abs() < 1e-12
 
 
-@pytest.mark.parametrize("k", [2, 3])
-@pytest.mark.parametrize("seed", range(3))
+@every(seed=range(3), k=[2, 3])
 def test_eigenvalues_bound_the_smallest_cut(k, seed):
     """λ_1 + … + λ_k ≤ min NCut, the relaxation; for k = 2 that is λ_2."""
     affinity = random_affinity(7, seed=seed, keep=0.4)
@@ -122,8 +121,7 @@ def test_cut_gradcheck():
 
 
 @both_variants
-@on_every_device
-@in_every_dtype
+@every(dtype=DTYPES, device=DEVICES)
 def test_moons_and_rings(dtype, device, variant):
     rings = make_circles(240, factor=0.5, noise=0.03, random_state=0)
     apart, touching = (make_moons(240, noise=noise, random_state=0) for noise in (0.05, 0.07))
@@ -163,8 +161,7 @@ def test_isolated_nodes_belong_to_no_cluster(variant):
     assert weight.grad.isfinite().all()
 
 
-@on_every_device
-@pytest.mark.parametrize("how", ["cluster_qr", "discretize"])
+@every(how=["cluster_qr", "discretize"], device=DEVICES)
 @both_variants
 def test_other_ways_to_labels(variant, how, device):
     """Labels are as good as those of k-means on clear clusters, also for new points and after loading."""
@@ -194,14 +191,11 @@ def test_solver_and_seed():
     labels = tl.SpectralClustering(3, tl.KNN(8), solve=Eigh()).fit_predict(x)
     assert same_clusters(tl.SpectralClustering(3, tl.KNN(8), solve=ChebyshevSubspace()).fit_predict(x), labels)
     assert torch.equal(tl.SpectralClustering(3, tl.KNN(8), solve=Eigh()).fit_predict(x), labels)
-    assert torch.equal(
-        torch.stack([tl.SpectralClustering(9, tl.KNN(8), seed=7).fit_predict(x) for _ in range(2)]).unique(),
-        torch.arange(9),
-    )
+    one, other = (tl.SpectralClustering(9, tl.KNN(8), seed=7).fit_predict(x) for _ in range(2))
+    assert torch.equal(torch.stack([one, other]).unique(), torch.arange(9))
 
 
-@on_every_device
-@in_every_dtype
+@every(dtype=DTYPES, device=DEVICES)
 @both_variants
 def test_training_points_get_their_rows_and_labels(variant, dtype, device):
     x = points(80, 3, dtype=dtype).to(device)

@@ -48,11 +48,10 @@ def test_all_times_are_the_formula_of_palantir_and_the_sum_of_powers():
     model = DiffusionMap(6, KNN(9), HeatKernel(), alpha=0, time=math.inf)
     y = model(x)
     values, v = np.linalg.eig((kernel / kernel.sum(1, keepdim=True)).numpy())
-    order = np.argsort(-values.real)[
-        1:7
-    ]  # palantir.utils: eigenvectors of T of norm 1, times their eigenvalue over the rest
-    theirs = torch.from_numpy(v[:, order].real * values[order].real / (1 - values[order].real))
-    own = torch.from_numpy(values[order].real / (1 - values[order].real)).abs() * y / y.norm(dim=0)
+    # palantir.utils: eigenvectors of T of norm 1, times their eigenvalue over the rest
+    order = np.argsort(-values.real)[1:7]
+    factor = torch.from_numpy(values[order].real / (1 - values[order].real))
+    own, theirs = factor.abs() * y / y.norm(dim=0), torch.from_numpy(v[:, order].real) * factor
     torch.testing.assert_close(own.abs(), theirs.abs(), rtol=1e-7, atol=1e-9)
     powers = torch.stack([DiffusionMap(6, KNN(9), HeatKernel(), alpha=0, time=t)(x) for t in range(1, 400)])
     torch.testing.assert_close(y.abs(), powers.sum(0).abs(), rtol=1e-6, atol=1e-9)
@@ -69,10 +68,8 @@ def test_columns_that_do_not_decay_have_no_sum_over_all_times():
     x = torch.cat([points(30, 2), points(40, 2) + 9])
     with pytest.warns(GraphWarning) as said:
         y = DiffusionMap(3, KNN(5), time=math.inf)(x)
-    assert [("do not decay" in str(w.message), "components" in str(w.message)) for w in said] == [
-        (False, True),
-        (True, True),
-    ]
+    words = [("do not decay" in str(w.message), "components" in str(w.message)) for w in said]
+    assert words == [(False, True), (True, True)]
     assert y.isfinite().all()
     assert y.any(0).tolist() == [False, True, True]
     apart = DiffusionMap(3, KNN(5), time=math.inf, components="separate")(x)

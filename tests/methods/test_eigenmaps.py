@@ -69,10 +69,8 @@ def test_disconnected_graph_separately():
 @pytest.mark.parametrize("components", ["joint", "separate"])
 def test_a_batch_without_an_edge_has_zero_gradients(components):
     weights = tl.HeatKernel(1.0, learnable=True)
-    module, x = (
-        tl.LaplacianEigenmaps(1, tl.Radius(1e-3), weights, components=components),
-        points(5, 2)[None].requires_grad_(),
-    )
+    module = tl.LaplacianEigenmaps(1, tl.Radius(1e-3), weights, components=components)
+    x = points(5, 2)[None].requires_grad_()
     affinity = torch.zeros(2, 4, 4, dtype=torch.float64, requires_grad=True)
     given = tl.LaplacianEigenmaps(1, tl.Precomputed("affinity"), components=components)
     (quiet(module, x).sum() + quiet(given, affinity).sum()).backward()

@@ -8,20 +8,9 @@ import pytest
 import torch
 from torch import nn
 
+import problems
 import torch_lapeig as tl
-from problems import (
-    DEVICES,
-    complete,
-    complete_bipartite,
-    covering,
-    cycle,
-    edge_parameters,
-    five_points,
-    path,
-    points,
-    random_affinity,
-    two_cliques,
-)
+from problems import complete, complete_bipartite, covering, cycle, path, points, random_affinity
 from torch_lapeig import methods
 from torch_lapeig.pyg import AddSpectralFeatures
 
@@ -30,7 +19,7 @@ GRAPHS = {
     "cycle": cycle(8),
     "complete": complete(6),
     "random": random_affinity(9),
-    "two components": two_cliques(3, 4),
+    "two components": problems.two_cliques(3, 4),
     "isolated node": torch.block_diag(torch.zeros(1, 1, dtype=torch.float64), path(5)),
 }
 
@@ -89,7 +78,7 @@ FUNCTIONS = {
 
 
 def loss_of(function, phi, affinity, k, normalization="symmetric"):
-    weight, graph = edge_parameters(affinity)
+    weight, graph = problems.edge_parameters(affinity)
 
     def loss(weight):
         found = function(tl.eigenpairs(tl.Laplacian(graph(weight), normalization), k), phi)
@@ -131,9 +120,8 @@ class TestDerivativesAtEqualEigenvalues:
             encoded = tl.StableEncoding(methods.HeatResponse([1.0]), lambda a: a.abs().square())(pairs)[:, 0]
             kernel = methods.spectral_function(pairs, methods.HeatResponse([2.0]))[0]
             entries = (pairs.vectors @ kernel @ pairs.vectors.mH)[0]
-            return torch.stack(
-                [real, parts, encoded, tl.spectral_signature(pairs, methods.HeatResponse([1.0]))[:, 0], entries.real]
-            )
+            signature = tl.spectral_signature(pairs, methods.HeatResponse([1.0]))[:, 0]
+            return torch.stack([real, parts, encoded, signature, entries.real])
 
         assert torch.autograd.gradcheck(loss, torch.ones(6, dtype=torch.float64, requires_grad=True))
 
@@ -143,11 +131,11 @@ class TestDerivativesAtEqualEigenvalues:
         affinity[0, 1] = affinity[1, 0] = 1 + difference
         weight, loss = loss_of(FUNCTIONS["filter"], network(3), affinity, 5)
         (gradient,), direction = torch.autograd.grad(loss(weight), weight), points(8, 1)[:, 0]
-        expected = five_points(loss, weight, direction)  # of so large a step that they see no pair
+        expected = problems.five_points(loss, weight, direction)  # of so large a step that they see no pair
         torch.testing.assert_close(gradient @ direction, expected, rtol=1e-6, atol=1e-7)
 
     def test_parameters_of_phi_and_signals_beside_weights(self):
-        phi, (weight, graph) = network(3), edge_parameters(cycle(8))
+        phi, (weight, graph) = network(3), problems.edge_parameters(cycle(8))
         names, parameters = zip(*phi.named_parameters(), strict=True)
 
         def filtered(weight, x, *parameters):
@@ -168,7 +156,7 @@ class TestDerivativesAtEqualEigenvalues:
 class TestBatches:
     SIZES = (cycle(6), path(2), random_affinity(9), torch.zeros(1, 1, dtype=torch.float64))
 
-    @covering(1, function=list(range(4)), device=DEVICES)
+    @covering(1, function=list(range(4)), device=problems.DEVICES)
     @pytest.mark.filterwarnings("ignore::torch_lapeig.GraphWarning")
     def test_each_graph_as_alone(self, function, device):
         phi, rho = network(3).to(device), network(2, 3).to(device)
@@ -222,14 +210,11 @@ def test_encodings_in_other_bases():
 TREE = torch.zeros(7, 7, dtype=torch.float64)
 for i, j in ((0, 1), (1, 2), (2, 3), (3, 4), (2, 5), (5, 6)):  # nodes 1 and 0, and 5 and 6 or 3 and 4, change places
     TREE[i, j] = TREE[j, i] = 1
+SYMMETRIC = {**GRAPHS, "star": complete_bipartite(1, 4), "tree": TREE, "torus": complete_bipartite(3, 3)}
 
 
 class TestCanonicalVectors:
-    @covering(
-        2,
-        affinity={**GRAPHS, "star": complete_bipartite(1, 4), "tree": TREE, "torus": complete_bipartite(3, 3)},
-        normalization=["symmetric", "unnormalized"],
-    )
+    @covering(2, affinity=SYMMETRIC, normalization=["symmetric", "unnormalized"])
     @pytest.mark.filterwarnings("ignore:.*isolated")
     def test_follow_the_order_of_nodes(self, affinity, normalization):
         n, order = len(affinity), torch.randperm(len(affinity), generator=torch.Generator().manual_seed(1))
@@ -262,7 +247,7 @@ class TestTransform:
     @pytest.fixture
     def data(self):
         pyg = pytest.importorskip("torch_geometric", reason="transforms data of PyTorch Geometric")
-        graphs = [cycle(20), complete(7), random_affinity(12), two_cliques(3, 4), path(2)]
+        graphs = [cycle(20), complete(7), random_affinity(12), problems.two_cliques(3, 4), path(2)]
         edges = [affinity.nonzero().T.contiguous() for affinity in graphs]
         return [
             pyg.data.Data(x=torch.randn(len(a), 2), edge_index=e, edge_weight=a[tuple(e)], num_nodes=len(a))
@@ -285,8 +270,6 @@ class TestTransform:
         assert AddSpectralFeatures(methods.HeatResponse([1.0]), 6, None)(data[0]).x.shape == (20, 3)
         again = pickle.loads(pickle.dumps(transform))(data[0])
         torch.testing.assert_close(again.spectral_features, transform(data[0]).spectral_features)
-        with pytest.raises(TypeError, match="unexpected keyword argument 'normalisation'"):
-            AddSpectralFeatures(HEAT, 3, normalisation="symmetric")
         assert "AddSpectralFeatures(phi=WaveResponse(energies=(-1.0, 0.0, 1.0), sigma=0.5), k=6" in repr(transform)
 
 

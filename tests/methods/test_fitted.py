@@ -18,11 +18,10 @@ from torch.distributed.checkpoint.state_dict import get_model_state_dict, set_mo
 from torch.nn.parallel import DistributedDataParallel
 
 import torch_lapeig as tl
-from problems import covering, points, saved_and_loaded
+from problems import covering, ignoring, points, saved_and_loaded
 from torch_lapeig.support.fitted import ENTRY
 
-with warnings.catch_warnings():  # Lightning's imports warn of what is deprecated elsewhere
-    warnings.simplefilter("ignore")
+with ignoring():  # Lightning's imports warn of what is deprecated elsewhere
     lightning = pytest.importorskip("pytorch_lightning")
     from torch_lapeig.lightning import SmoothnessCallback
 
@@ -111,9 +110,8 @@ def test_copies_keep_a_fit(make):
     module = fit(make(), points(40, 3))
     for other in (copy.deepcopy(module), pickle.loads(pickle.dumps(module)), copy.deepcopy(module).share_memory()):
         assert same(fitted_tensors(other), fitted_tensors(module))
-        assert not {v.data_ptr() for v in fitted_tensors(other).values()} & {
-            v.data_ptr() for v in fitted_tensors(module).values()
-        }
+        places, others = ({v.data_ptr() for v in fitted_tensors(one).values()} for one in (module, other))
+        assert not places & others
     assert all(value.is_shared() for value in fitted_tensors(other).values())
 
 
@@ -162,21 +160,15 @@ REFUSED = [
         *(eigenmaps(tl.DensityCorrected(alpha, tl.HeatKernel(t))) for alpha, t in ((1.0, 4.0), (0.5, 3.0))),
         "weights.alpha is 1.0 in the state and 0.5 here, weights.weights.t is 4.0 in the state and 3.0 here",
     ),
-    (
-        *(eigenmaps(tl.ImprovedWeights(t)) for t in (4.0, "median")),
-        "weights.kernel.t is 4.0 in the state and 'median' here",
-    ),
-    (
-        *(eigenmaps(tl.KernelWeights(kernel)) for kernel in (torch.sigmoid, torch.exp)),
-        "weights.kernel is sigmoid in the state and exp here",
-    ),
+    (*(eigenmaps(tl.ImprovedWeights(t)) for t in (4.0, "median")), "weights.kernel.t is 4.0 in the state and 'median'"),
+    (*map(eigenmaps, map(tl.KernelWeights, (torch.sigmoid, torch.exp))), "weights.kernel is sigmoid .* and exp here"),
     (tl.MDS(2), tl.KernelPCA(2, "linear"), "the class is MDS in the state and KernelPCA here"),
     (tl.MDS(2), tl.MDS(3), "n_components is 2"),
     (isomap(K8), isomap(tl.KNN(9)), "neighbors.k is 8"),
     (isomap(K8, landmarks=20), isomap(K8), "landmarks is 20 in the state and None here"),
     (
-        *(isomap(K8, landmarks=torch.arange(first, 20 + first)) for first in (0, 1)),
-        r"landmarks is \[0, 1, 2, 3, 4, 5, ...\] in the state and \[1, 2,",
+        *(isomap(K8, landmarks=torch.arange(20) + i) for i in (0, 1)),
+        r"landmarks is \[0, 1, 2, 3, 4, 5, ...\] .* \[1, 2",
     ),
     (tl.LLE(2, K8), tl.LLE(2, K8, reg=0.1), "reg is 0.001 in the state and 0.1 here"),
     (tl.LLE(2, K8), tl.LLE(2, K7), "neighbors.k is 8"),
@@ -271,12 +263,10 @@ def through_lightning(rank):
     network, smoothness = Network(rank), SmoothnessCallback(1.0, "encoder", tl.LaplacianSmoothness(tl.KNN(4)))
     before, start = copy.deepcopy(fitted_tensors(network)), network.encoder.weight.detach().clone()
     batches = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(points(40, 3)), batch_size=10)
-    quiet = {"enable_progress_bar": False, "enable_model_summary": False, "enable_checkpointing": False}
-    runner = lightning.Trainer(
-        accelerator="cpu", devices=2, strategy="ddp", max_epochs=2, logger=False, callbacks=[smoothness], **quiet
-    )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Lightning's own
+    options = dict.fromkeys(("enable_progress_bar", "enable_model_summary", "enable_checkpointing", "logger"), False)
+    options |= {"accelerator": "cpu", "devices": 2, "strategy": "ddp", "max_epochs": 2}
+    runner = lightning.Trainer(callbacks=[smoothness], **options)
+    with ignoring():  # Lightning's own
         runner.fit(network, batches)
     assert runner.world_size == 2
     assert runner.global_step == 4

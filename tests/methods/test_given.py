@@ -27,6 +27,7 @@ GIVEN = {
     "KernelPCA": (gaussian, tl.KernelPCA(2, tl.Precomputed("kernel"))),
 }
 every_given = pytest.mark.parametrize(("pairs", "module"), GIVEN.values(), ids=GIVEN.keys())
+NOT_NEAREST = [5, tl.Radius(1.0), tl.KNN(6, "mutual"), tl.KNN, tl.Precomputed("affinity"), OwnExtendingRule(), None]
 
 
 @every_given
@@ -62,9 +63,6 @@ def test_gradients_to_given_pairs(pairs, module):
         return grams(torch.cat(module.out_of_sample(off, rows)))
 
     assert torch.autograd.gradcheck(gram, (matrix, rows), fast_mode=True)
-
-
-NOT_NEAREST = [5, tl.Radius(1.0), tl.KNN(6, "mutual"), tl.KNN, tl.Precomputed("affinity"), OwnExtendingRule(), None]
 
 
 @pytest.mark.parametrize("wrong", NOT_NEAREST)

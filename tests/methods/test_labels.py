@@ -5,7 +5,7 @@ import pytest
 import torch
 from sklearn.cluster import _spectral as theirs
 
-from problems import points, polygon
+from problems import every, points, polygon
 from torch_lapeig import KNN, HeatKernel, SpectralClustering
 from torch_lapeig.methods.assignment import cluster_qr, discretize
 
@@ -33,8 +33,7 @@ def test_labels_equal_scikit_learn(k, noise):
 
 
 @pytest.mark.filterwarnings("ignore:Number of distinct clusters")
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("assign_labels", ["kmeans", "cluster_qr", "discretize"])
+@every(assign_labels=["kmeans", "cluster_qr", "discretize"], dtype=[torch.float32, torch.float64])
 def test_points_between_two_clusters_get_their_labels_again(assign_labels, dtype):
     """Points of regular polygons lie exactly between clusters: round-off of new rows does not decide their labels."""
     for n in (8, 12, 16, 22, 30, 36):

@@ -8,7 +8,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import torch_lapeig as tl
-from problems import complete, grams, in_every_dtype, path, points
+from problems import DTYPES, complete, every, grams, path, points
 
 # Two sets of points, of which the second one has padding.
 X, MASK = points(24, 3, batch=2, dtype=torch.float32), torch.arange(24) < torch.tensor([[24], [13]])
@@ -74,9 +74,7 @@ def test_checkpoint(reentrant):
 
 
 @pytest.mark.filterwarnings("ignore:.*isolated")
-@in_every_dtype
-@pytest.mark.parametrize("sparse", [False, True])
-@pytest.mark.parametrize("normalization", ["symmetric", "random_walk", "unnormalized"])
+@every(normalization=["symmetric", "random_walk", "unnormalized"], sparse=[False, True], dtype=DTYPES)
 def test_pairs_that_a_graph_lacks(normalization, sparse, dtype):
     """k beyond the nodes: what is there is exact, the rest is zero with an infinite eigenvalue and no gradient."""
     sizes = [9, 4, 2, 1, 0]

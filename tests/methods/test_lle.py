@@ -38,16 +38,11 @@ def test_lle_embedding_minimises_the_reconstruction_error(n):
     assert subspace_angle(vectors[:, 1:4], y) < 1e-5
 
 
-def repeated(count, times):
-    """Points that were measured several times, one after the other."""
-    return points(count, 3).repeat_interleave(times, 0)
-
-
 # Points, neighbours, and how many groups of points have all their neighbours among themselves.
 CLOSED = {
     "far parts": (torch.cat([surface(20), surface(20, seed=1) + 100]), 5, 2),
     "copies": (torch.cat([points(60, 3), points(2, 3, seed=1).repeat_interleave(9, 0)]), 8, 2),
-    "every point three times": (repeated(20, 3), 8, None),
+    "every point three times": (points(20, 3).repeat_interleave(3, 0), 8, None),
     "a point between two parts": (torch.tensor([0, 1, 2, 5, 8.5, 9.5, 10.5]).double()[:, None], 2, 2),
 }
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import torch_lapeig as tl
-from problems import points
+from problems import every, points
 
 NEAR = points(40, 3)
 METHODS = {
@@ -30,6 +30,7 @@ QUERIES = {
     "Inf": (torch.where(NEAR > 2, torch.inf, NEAR), ValueError, "x must be finite"),
 }
 every_method = pytest.mark.parametrize("make", METHODS.values(), ids=METHODS.keys())
+FAR = torch.tensor([[1e8, 0.0, 0.0], [0.0, -2e8, 0.0], [2e8, 0.0, 0.0]], dtype=torch.float64)
 
 
 @every_method
@@ -40,9 +41,6 @@ def test_bad_new_points(make):
             module.transform(query)
 
 
-FAR = torch.tensor([[1e8, 0.0, 0.0], [0.0, -2e8, 0.0], [2e8, 0.0, 0.0]], dtype=torch.float64)
-
-
 def row_of_nearest(module):
     """Affinities underflow: Nyström's formula with the whole weight on the nearest training point."""
     row = torch.cdist(FAR, NEAR).argmin(1)
@@ -51,21 +49,12 @@ def row_of_nearest(module):
     return torch.nn.functional.normalize(rows, dim=1) if njw else rows
 
 
-def linear_map(module):
-    return (FAR - NEAR.mean(0)) @ torch.linalg.lstsq(NEAR - NEAR.mean(0), module.embedding_).solution
-
-
 def distances_grow_alike(module):
     """D̃ = R + c_i with a large R: the row is (−R/λ_k) Σ_i c_i v_ik √λ_k, c the geodesics from where x is reached."""
     nearest = torch.cdist(FAR, NEAR).topk(8, largest=False)
     offset = (nearest.values[..., None] + module.geodesics_[nearest.indices]).amin(1)
     offset = offset - offset.mean(1, keepdim=True)
     return -FAR.norm(dim=1, keepdim=True) * offset @ module.embedding_ / module.eigenvalues_
-
-
-def mean_of_nearest(module):
-    """The local Gram matrix is that of equal differences, whose regularised weights are equal."""
-    return module.embedding_[torch.cdist(FAR, NEAR).topk(8, largest=False).indices].mean(1)
 
 
 def vanishing_kernel(module):
@@ -78,9 +67,10 @@ LIMITS = {
     "LaplacianEigenmaps": row_of_nearest,
     "SpectralClustering": row_of_nearest,
     "SpectralClustering, Shi–Malik": row_of_nearest,
-    "MDS": linear_map,
+    "MDS": lambda m: (FAR - NEAR.mean(0)) @ torch.linalg.lstsq(NEAR - NEAR.mean(0), m.embedding_).solution,
     "Isomap": distances_grow_alike,
-    "LLE": mean_of_nearest,
+    # The local Gram matrix is that of equal differences, whose regularised weights are equal.
+    "LLE": lambda m: m.embedding_[torch.cdist(FAR, NEAR).topk(8, largest=False).indices].mean(1),
     "KernelPCA": vanishing_kernel,
 }
 
@@ -114,10 +104,6 @@ def test_scales_of_fitted_points_are_of_all_their_edges(dtype, weights):
     assert underflowing > 0
 
 
-def of_centred(kernel, rows):
-    return rows - rows.mean(1, keepdim=True) - kernel.mean(0) + kernel.mean()
-
-
 @pytest.mark.parametrize("method", ["MDS", "MDS of other distances", "KernelPCA", "LaplacianEigenmaps"])
 def test_new_points_fit_their_kernel_by_least_squares(method):
     """Bengio et al. 2003, Proposition 2: f(x) minimises Σ_i (K̃(x, x_i) − Σ_j λ_j f_j(x) v_ij)²."""
@@ -135,7 +121,7 @@ def test_new_points_fit_their_kernel_by_least_squares(method):
         kernel, rows = -between.square() / 2, -to_new.square() / 2
         if method == "KernelPCA":
             kernel, rows = (kernel / 5).exp(), (rows / 5).exp()
-        rows = of_centred(kernel, rows)
+        rows = rows - rows.mean(1, keepdim=True) - kernel.mean(0) + kernel.mean()
         kinds = {"MDS": tl.MDS(3), "KernelPCA": tl.KernelPCA(3, "rbf", gamma=0.1)}
         model = kinds.get(method, tl.MDS(3, metric=tl.Precomputed("distance"))).fit(x)
         columns = model.embedding_  # √λ_j v_ij: these methods return √λ_j f_j
@@ -143,8 +129,7 @@ def test_new_points_fit_their_kernel_by_least_squares(method):
 
 
 @pytest.mark.filterwarnings("ignore:.*2 connected components")
-@pytest.mark.parametrize("components", ["joint", "separate"])
-@pytest.mark.parametrize("distance", [3.5, 5.0, 9.0])
+@every(distance=[3.5, 5.0, 9.0], components=["joint", "separate"])
 def test_an_eigenvalue_of_round_off_extends_to_no_new_point(components, distance):
     """L y = λ y at an outlier, whose degree is below the round-off of λ: its row is known, that of others is not."""
     angle = torch.arange(12.0, dtype=torch.float64)

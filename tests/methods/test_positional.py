@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import torch_lapeig as tl
-from problems import DEVICES, complete, covering, cycle, path, points, random_affinity, two_cliques
+from problems import DEVICES, complete, covering, cycle, every, path, points, random_affinity, two_cliques
 from torch_lapeig.eigen import Eigh
 from torch_lapeig.methods import HeatResponse
 from torch_lapeig.pyg import AddLaplacianPE, AddMagneticPE, AddSpectralFeatures
@@ -69,6 +69,7 @@ NOT_PLAIN = {
 }
 NOT_PLAIN["nearly cut"] = torch.minimum(NOT_PLAIN["nearly cut"], NOT_PLAIN["nearly cut"].T)
 NOT_PLAIN["a tiny degree"][5, 4] = NOT_PLAIN["a tiny degree"][4, 5] = 1e-160
+BOTH = torch.tensor([[0, 1], [1, 0]])
 
 
 @pytest.mark.filterwarnings("ignore:.*isolated")
@@ -117,8 +118,7 @@ TRANSFORMS = {
 
 
 @pytest.mark.filterwarnings("ignore:.*isolated")
-@pytest.mark.parametrize("k", [1, 3, 8])
-@pytest.mark.parametrize("transform", TRANSFORMS.values(), ids=TRANSFORMS)
+@every(transform=TRANSFORMS, k=[1, 3, 8])
 def test_graphs_without_edges_change_nothing_beside_others(transform, k, pyg):
     """A single atom, several nodes without an edge and no nodes at all have zero rows; the others have their own."""
     simple = (path(9), random_affinity(20), path(3), path(40))
@@ -149,9 +149,6 @@ def test_gradcheck_to_edge_weights():
         return (v @ v.T * (batch[:, None] == batch) * h).sum() + values[0].square().sum()
 
     assert torch.autograd.gradcheck(loss, leaf.requires_grad_())
-
-
-BOTH = torch.tensor([[0, 1], [1, 0]])
 
 
 def test_copies_of_edges_are_summed_with_a_warning():
@@ -235,14 +232,7 @@ def test_the_parts_of_a_batch_have_their_encodings(transform, has_x, pyg, data):
         assert len(part.more) == part.num_nodes
 
 
-def test_indices_beyond_the_nodes_of_their_data(pyg):
-    graphs = [pyg.data.Data(edge_index=BOTH + 1, num_nodes=2), pyg.data.Data(edge_index=BOTH, num_nodes=2)]
-    with pytest.raises(ValueError, match=r"edge_index must lie in \[0, num_nodes\)"):
-        AddLaplacianPE(1)(graphs)
-
-
-@pytest.mark.parametrize("normalization", NORMALIZATIONS)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+@every(dtype=[torch.float32, torch.bfloat16, torch.float64], normalization=NORMALIZATIONS)
 def test_gradients_of_losses_in_the_dtype_of_the_weights_are_plain(normalization, dtype):
     """Pairs are solved in float64, and the round-off of a coarser loss is not taken for one that needs a basis."""
     edges = edges_of(cycle(6))

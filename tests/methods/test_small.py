@@ -1,12 +1,11 @@
 """Small sets of points go a short way, as one dense batch: what they give is what the way of all sizes gives."""
 
 import math
-import warnings
 
 import pytest
 import torch
 
-from problems import points, polygon
+from problems import ignoring, points, polygon
 from torch_lapeig import KNN, DegeneracyWarning, GraphWarning, HeatKernel, LaplacianEigenmaps
 from torch_lapeig.eigen import Eigh
 
@@ -83,8 +82,7 @@ def test_equal_eigenvalues_have_exact_gradients_and_warnings():
 def test_unusual_sets_have_the_warnings_of_all_sizes(x, message):
     with pytest.warns(GraphWarning, match=message):
         short = LaplacianEigenmaps(2, KNN(4), HeatKernel(1.0))(x)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", GraphWarning)
+    with ignoring(GraphWarning):
         expected = LaplacianEigenmaps(2, KNN(4), HeatKernel(1.0), solve=Eigh())(x)
     torch.testing.assert_close(short @ short.T, expected @ expected.T, atol=1e-9, rtol=0)
 

@@ -7,7 +7,7 @@ import sys
 import pytest
 import torch
 
-from problems import points
+from problems import every, points
 from torch_lapeig import Graph, laplacian_smoothness
 from torch_lapeig.eigen.solvers.blocks import eigh_of_batch
 from torch_lapeig.graph import algebra as storage
@@ -81,8 +81,7 @@ def test_small_eigenproblems_of_all_kinds(n):
             assert (v - torch.linalg.eigvalsh(a) / size).abs().max() < 1e-15 * (n + 20), name
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("count", [4, 5, 8, 9, 17])
+@every(count=[4, 5, 8, 9, 17], dtype=DTYPES)
 def test_batches_of_any_length_and_few_vectors(count, dtype):
     a = torch.randn(count, 12, 12, dtype=dtype)
     a = a + a.mT

@@ -8,7 +8,7 @@ import pytest
 import scipy.sparse
 import torch
 
-from problems import grid, of_networkx, points, preferential_attachment, sparse_path
+from problems import every, grid, of_networkx, points, preferential_attachment, sparse_path
 from torch_lapeig.graph import SparsePattern
 from torch_lapeig.native import calls as native
 from torch_lapeig.native.sparse import BlockLimits, Limits, SymbolicFactor, SymmetricFactors, next_block
@@ -165,9 +165,7 @@ class TestStructure:
                 SymmetricFactors.of(structure, crow, col, pattern.data, -1.0, wrong)
 
 
-@pytest.mark.parametrize("width", [1, 2, 3, 4])
-@pytest.mark.parametrize("count", [1, 2, 7, 30])
-@pytest.mark.parametrize("n", [40, 513, 5000])
+@every(n=[40, 513, 5000], count=[1, 2, 7, 30], width=[1, 2, 3, 4])
 def test_a_block_becomes_the_next_one_of_a_space(n, count, width):
     rows = torch.linalg.qr(points(n, count))[0].mT.contiguous()
     given = points(n, width, seed=1).mT.contiguous() + 1e6 * rows[-1]

@@ -29,10 +29,8 @@ DOCTEST = f'r"""\n>>> exec({PAIR!r}, globals())\n>>> {SPLIT}\ntorch.Size([10, 2]
 )
 def test_however_python_is_started(command, source, expected, tmp_path):
     (tmp_path / "script.py").write_text(source)
-    path = {"PYTHONPATH": str(Path(torch_lapeig.__file__).parents[1])}
-    done = subprocess.run(
-        [sys.executable, *command], cwd=tmp_path, capture_output=True, text=True, env=os.environ | path
-    )
+    environment = os.environ | {"PYTHONPATH": str(Path(torch_lapeig.__file__).parents[1])}
+    done = subprocess.run([sys.executable, *command], cwd=tmp_path, capture_output=True, text=True, env=environment)
     assert (done.returncode, done.stdout) == (0, "")
     assert done.stderr.count("GraphWarning") == done.stderr.count(expected) == 1
 

@@ -25,16 +25,14 @@ def test_without_an_address_files_are_words(for_index_page):
     text = for_index_page(README, "")
     assert all(link.startswith(("https://", "#")) for link in LINK.findall(text))
     assert "![" not in text
-    assert for_index_page("see [the guide](docs/a.md), [there](https://x.invalid)", "") == (
-        "see the guide, [there](https://x.invalid)"
-    )
+    text = for_index_page("see [the guide](docs/a.md), [there](https://x.invalid)", "")
+    assert text == "see the guide, [there](https://x.invalid)"
 
 
 def test_with_an_address_files_are_found_there(for_index_page):
     text = for_index_page("![p](docs/p.png) [a](docs/a.md#b) [c](#c)", "https://x.invalid/y")
-    assert text == (
-        "![p](https://x.invalid/y/raw/main/docs/p.png) [a](https://x.invalid/y/blob/main/docs/a.md#b) [c](#c)"
-    )
+    raw, blob = "https://x.invalid/y/raw/main/docs", "https://x.invalid/y/blob/main/docs"
+    assert text == f"![p]({raw}/p.png) [a]({blob}/a.md#b) [c](#c)"
     assert all(to.startswith(("https://", "#")) for to in LINK.findall(for_index_page(README, "https://x.invalid/y")))
 
 

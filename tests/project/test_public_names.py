@@ -29,9 +29,8 @@ ROOMS = [
 ]
 NAMES = {f"{room.__name__}.{name}": getattr(room, name) for room in ROOMS for name in room.__all__}
 SECTIONS = re.split(r"^## ", (DOCS / "api.md").read_text(), flags=re.MULTILINE)[1:]
-LISTED = [
-    name for section in SECTIONS[:-1] for name in re.findall(r"^\| `(torch_lapeig\.[\w.]+)` \|", section, re.MULTILINE)
-]
+ROW = re.compile(r"^\| `(torch_lapeig\.[\w.]+)` \|", re.MULTILINE)
+LISTED = [name for section in SECTIONS[:-1] for name in ROW.findall(section)]
 
 
 def test_there_are_names():
@@ -94,9 +93,8 @@ def test_names_in_texts_exist():
             dead += [f"{file.name}: {cls}.{name}"] * (not any(knows(known, name) for known in classes.get(cls, ())))
         for name in re.findall(r"`(torch_lapeig(?:\.\w+)+)", text) if file in pages else ():
             dead += [f"{file.name}: {name}"] * (pydoc.locate(name) is None)
-    for name, listed in re.findall(
-        r"`((?:\w+/)*\w+\.(?:py|c|h))`(?: \(([^()]+)\))?", (DOCS / "architecture.md").read_text()
-    ):
+    text = (DOCS / "architecture.md").read_text()
+    for name, listed in re.findall(r"`((?:\w+/)*\w+\.(?:py|c|h))`(?: \(([^()]+)\))?", text):
         files = [ROOT / name] if (ROOT / name).exists() else [*PACKAGE.rglob(name)]
         names = re.findall(r"`(\w+)`", listed)
         dead += [f"architecture.md: {name} {names}"] * (not any(set(names) <= names_in(file) for file in files))
@@ -113,9 +111,8 @@ def test_renamed_attributes_work_with_a_warning():
 
 
 def test_faces_are_attributes():
-    code = (
-        "import sys, torch_lapeig as t; assert 'sklearn' not in sys.modules; print(t.sklearn.SpectralEmbedding, t.pyg)"
-    )
+    code = "import sys, torch_lapeig as t; assert 'sklearn' not in sys.modules"
+    code += "; print(t.sklearn.SpectralEmbedding, t.pyg)"
     assert subprocess.run([sys.executable, "-c", code], check=True, capture_output=True).stdout
     with pytest.raises(AttributeError, match="has no attribute 'nonsense'"):
         torch_lapeig.nonsense  # noqa: B018

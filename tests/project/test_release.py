@@ -18,9 +18,8 @@ from torch_lapeig.support.extras import how_to_install
 
 ROOT = Path(__file__).parents[2]
 PROJECT = (ROOT / "pyproject.toml").read_text()
-EXTRAS = dict(
-    re.findall(r"^(\w+) = \[(.*)\]", PROJECT.partition("optional-dependencies]")[2].partition("[tool")[0], re.MULTILINE)
-)
+OPTIONAL = PROJECT.partition("optional-dependencies]")[2].partition("[tool")[0]
+EXTRAS = dict(re.findall(r"^(\w+) = \[(.*)\]", OPTIONAL, re.MULTILINE))
 ADVICE = re.compile(r"how_to_install\(['\"](\w+)|\bneeded\([^()]*\"(\w+)\"\)|\[(experiments)\]")
 
 

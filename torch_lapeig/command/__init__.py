@@ -10,11 +10,18 @@ the extra ``embed``.
 from __future__ import annotations
 
 import argparse
+import errno
+import io
+import os
+import shlex
+import sys
 import warnings
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -23,18 +30,18 @@ import torch
 import torch_lapeig
 from torch_lapeig.command import choices, columns, report
 from torch_lapeig.command.columns import Array, Used
-from torch_lapeig.command.reading import InputError, path_and_member, read
+from torch_lapeig.command.reading import TEXT, InputError, path_and_member, read
 from torch_lapeig.methods import LaplacianEigenmaps
 from torch_lapeig.support.extras import how_to_install
 
 __all__ = ["InputError", "load", "main"]
 
-READING = ("header", "separator", "decimal", "thousands", "encoding", "missing", "skip_lines", "index")
 NOT_OF_PAIRS = ("standardize", "weighting", "one_hot", "drop_rows_with_missing")
+NOT_OF_GRAPHS = (*NOT_OF_PAIRS, "neighbors", "bandwidth")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line; raise SystemExit with a message if the data cannot be embedded."""
+    """Run the command line; raise SystemExit with one line if it fails, and no other exception."""
     parser = argparse.ArgumentParser("torch-lapeig", description="Differentiable spectral embedding for PyTorch.")
     parser.add_argument("--version", action="version", version=f"torch_lapeig {torch_lapeig.__version__}")
     commands = parser.add_subparsers(required=True)
@@ -52,7 +59,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     add("--weighting", choices=choices.WEIGHTINGS, help="of the edges (default: heat)")
     add("--bandwidth", type=float, metavar="T", help="of the heat kernel, in squared units (default: a median)")
     add("--components", type=int, metavar="K", help="columns of the embedding (default: 10)")
-    add("--device", default="cpu", help="cpu (default), cuda, …")
+    add("--clusters", metavar="auto|N", help="clusters of the points (default: none)")
+    add("--device", default="cpu", help="cpu (default), cuda, ...")
     new = commands.add_parser("transform", help="new rows, by the module of a run", argument_default=argparse.SUPPRESS)
     new.set_defaults(
         run=transform, out=None, overwrite=False, drop_rows_with_missing=False, given=None, labels=None, leave_out=[]
@@ -64,20 +72,31 @@ def main(arguments: Sequence[str] | None = None) -> None:
         add("--overwrite", action="store_true", help="write over what is there already")
         add("--index", metavar="COLUMN", help="names of the rows (default: a first column without a name)")
         add("--header", action=argparse.BooleanOptionalAction, help="line 1 names the columns, or is a row")
-        add("--separator", metavar="SIGN", help="of cells: ';', tab, blank … (default: a comma, of .tsv a tab)")
+        add(
+            "--quotes", action=argparse.BooleanOptionalAction, help="quoted cells hold line breaks, or quotes are signs"
+        )
+        add("--separator", metavar="SIGN", help="of cells: ';', tab, blank, ... (default: a comma, of .tsv a tab)")
         add("--decimal", metavar="SIGN", help="in numbers (default: a point)")
-        add("--thousands", metavar="SIGN", help="in numbers (default: none)")
+        add("--thousands", metavar="SIGN", help="in numbers (default: none); a blank means all kinds of blanks")
         add("--encoding", metavar="NAME", help="of text (default: UTF-8)")
-        add("--missing", nargs="+", metavar="MARK", help="missing cells, beside empty ones, NA, nan, null")
+        add("--missing", nargs="+", metavar="MARK", help="missing cells, next to empty ones, NA, nan, null")
+        add("--keep", nargs="+", metavar="WORD", help="words that are not missing cells, such as NA")
         add("--skip-lines", nargs="+", type=int, metavar="NUMBER", help="numbers of lines that are not rows, from 1")
         add("--drop-rows-with-missing", action="store_true", help="leave out rows with missing or infinite numbers")
     options = parser.parse_args(arguments)
+    options.line = sys.argv[1:] if arguments is None else arguments
+    has_file = bool(options.labels) and path_and_member(options.labels)[0].is_file()  # on which options may act, too
+    options.own = set() if has_file else {name for name in TEXT if getattr(options, name, None) is not None}
     try:
         options.run(options)
-    except ImportError as error:
-        raise SystemExit(f"error: {error}: {how_to_install('embed')}") from error
-    except (InputError, OSError) as error:  # errors of input files have their own messages; an OSError is of --out
-        raise SystemExit(f"error: {error}") from None
+    except KeyboardInterrupt:
+        print("error: interrupted", file=sys.stderr)
+        raise SystemExit(130) from None
+    except Exception as error:
+        ways = {InputError: "", ImportError: f": {how_to_install('embed')}", MemoryError: "not enough memory"}
+        known = [way for kind, way in ways.items() if isinstance(error, kind)]
+        way = known[0] if known else f" ({type(error).__name__}, a fault: please report it)"
+        raise SystemExit(f"error: {' '.join(str(error).split())}{way}") from None
 
 
 def embed(options: Namespace) -> None:
@@ -85,70 +104,113 @@ def embed(options: Namespace) -> None:
     for name in ("bokeh", "matplotlib", "pandas"):  # before the embedding, which may take long
         import_module(name)
     out = options.out or Path(f"embedding-{stem(options.input)}")
-    if out.exists() and not options.overwrite and (not out.is_dir() or any(out.iterdir())):
-        raise InputError(f"{out} is there already: pass --overwrite, or another --out")
-    for name in {None: [], "distance": NOT_OF_PAIRS}.get(options.given, [*NOT_OF_PAIRS, "neighbors", "bandwidth"]):
+    check_out(out, options.overwrite, is_folder=True)
+    idle = {None: (), "distance": NOT_OF_PAIRS, "affinity": NOT_OF_GRAPHS, "edges": (*NOT_OF_GRAPHS, "missing", "keep")}
+    for name in idle[options.given]:
         if getattr(options, name):
             raise InputError(f"--{name.replace('_', '-')} does not go with --given {options.given}")
     data = read(options.input, options)
     used = columns.used_of(data, options)
-    used.advice += [] if options.given else columns.advice(used, data)
-    print(*report.of_input(used), sep="\n", flush=True)
-    scaling = None
-    if options.standardize:
-        deviation = np.where((used.x == used.x[0]).all(0), 1, used.x.std(0, dtype=np.float64))
-        scaling = np.stack([used.x.mean(0, dtype=np.float64), deviation])
-    answer = choices.embed(scaled(used.x, scaling), options)
-    print(*report.of_answer(answer, used.index), sep="\n")
-    y, name = answer.module.embedding_.numpy(), options.labels or ""
-    png = report.picture(answer, used, name)
-    html = report.page(f"{options.input}: {len(y):,} points", answer, used, name, png)
-    out.mkdir(parents=True, exist_ok=True)
-    (out / "report.html").write_text(html, encoding="utf-8")
-    (out / "embedding.png").write_bytes(png)
-    np.save(out / "embedding.npy", y)
-    write_rows(out / "embedding.csv", used, y)
-    (out / "model.pt").unlink(missing_ok=True)
+    used.lines["command"] = shlex.join(["torch-lapeig", *options.line])
+    say(*report.of_input(used))
+    answer = choices.embed(used.x, options)
+    say(*report.of_answer(answer))
+    y, name = answer.module.embedding_.numpy(), options.labels or "cluster"
+    more = {name: found for name, found in (("label", used.labels), ("cluster", answer.clusters)) if found is not None}
+    png = report.picture(answer, used, next(iter(more.values()), None), name)
+    page = report.page(f"{options.input}: {len(y):,} points", answer, used, more, name, png)
+    files = {"report.html": page, "embedding.png": png, "embedding.csv": rows_of(used, y, more)}
+    files["embedding.npy"] = bytes_of(np.save, y)
     if not options.given:
         saved = {
             "module": [y.shape[1], int(answer.choices[0].value), options.weighting or "heat", options.bandwidth],
             "state": answer.module.state_dict(),
             "columns": used.columns,
+            "shape": data.shape,
             "one_hot": used.categories,
-            "scaling": None if scaling is None else torch.from_numpy(scaling),
-            "reading": {name: getattr(options, name) for name in READING},
+            "scaling": None if used.scaling is None else torch.from_numpy(used.scaling),
+            "reading": {name: getattr(options, name) for name in (*TEXT, "index")} | {"skip_lines": data.skipped},
         }
-        torch.save(saved, out / "model.pt")
-        print(f"{out / 'model.pt'} embeds new rows: torch-lapeig transform {out} FILE")
-    print(f"{out / 'report.html'} has all of this, with a picture")
+        files["model.pt"] = bytes_of(lambda file, content: torch.save(content, file), saved)
+    write(out, files)
+    if options.given:
+        (out / "model.pt").unlink(missing_ok=True)  # of another run
+    else:
+        say(f"{out / 'model.pt'} embeds new rows: torch-lapeig transform {out} FILE")
+    say(f"{out / 'report.html'} has all of this, with a picture")
 
 
 def transform(options: Namespace) -> None:
     """Embed new rows by the module of a run, and write them as CSV."""
     out = options.out or Path(f"embedding-{stem(options.new)}.csv")
-    if out.exists() and not options.overwrite:
-        raise InputError(f"{out} is there already: pass --overwrite, or another --out")
+    check_out(out, options.overwrite, is_folder=False)
     module, saved = load(options.folder)
     asked = Namespace(**saved["reading"] | vars(options) | {name: saved[name] for name in ("columns", "one_hot")})
     data = read(options.new, asked)
+    if data.shape != saved["shape"]:
+        rows, those = ("×".join(map(str, shape)) or "columns with names" for shape in (data.shape, saved["shape"]))
+        raise InputError(f"{options.new} has rows of {rows}, and the run had {those}: bring the new rows to that form")
     if not hasattr(options, "index") and asked.index not in data.rows:  # new rows need no names
         asked.index = None
     used = columns.used_of(data, asked)
-    print(*report.of_input(used), sep="\n", flush=True)
+    say(*report.of_input(used))
     if not len(used.x):
         raise InputError(f"{options.new} has no rows to embed")
-    scaling = None if saved["scaling"] is None else saved["scaling"].numpy()
+    if saved["scaling"] is not None:
+        used.scale(saved["scaling"].numpy())
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            y = module.transform(torch.tensor(scaled(used.x, scaling), dtype=module.embedding_.dtype)).numpy()
+            y = module.transform(torch.tensor(used.x, dtype=module.embedding_.dtype)).numpy()
         except ValueError as error:
             raise InputError(f"{options.new}: {' '.join(str(error).split())}") from error
-    for message in dict.fromkeys(str(warning.message) for warning in caught):
-        print(f"note: {message}")
-    out.parent.mkdir(parents=True, exist_ok=True)
-    write_rows(out, used, y)
-    print(f"{out} has their columns")
+    say(*(f"note: {message}" for message in dict.fromkeys(str(warning.message) for warning in caught)))
+    write(out.parent, {out.name: rows_of(used, y, {})})
+    say(f"{out} has their columns")
+
+
+def say(*parts: Any) -> None:
+    """Print in the signs that the terminal has; a pipe that is closed does not stop the work."""
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    try:
+        for part in parts:
+            print(str(part).encode(encoding, "replace").decode(encoding), flush=True)
+    except (OSError, ValueError):
+        with suppress(OSError, ValueError):  # what the buffer holds goes nowhere, too
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def check_out(out: Path, overwrite: bool, *, is_folder: bool) -> None:
+    """Raise `InputError` if results cannot be written, before they are computed."""
+    if os.path.lexists(out) and not (is_folder and out.is_dir() and not any(out.iterdir())):
+        if not (out.is_dir() if is_folder else out.is_file() and not out.is_symlink()):
+            raise InputError(f"{out} is there already, as a link, a device or of another kind: choose another --out")
+        if not overwrite:
+            raise InputError(f"{out} is there already: pass --overwrite, or another --out")
+    write(out if is_folder else out.parent, {})
+
+
+def write(folder: Path, files: dict[str, bytes]) -> None:
+    """Write files aside, and then move all of them into a folder; without files only try the place."""
+    place = folder
+    try:
+        base = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+        with TemporaryDirectory(prefix=".torch-lapeig-", dir=base) as aside:
+            for name, content in files.items():
+                if (place := folder / name).is_dir():
+                    raise IsADirectoryError(errno.EISDIR, "a folder of that name is there")
+                Path(aside, name).write_bytes(content)
+            folder.mkdir(parents=True, exist_ok=True) if files else None
+            for name in files:
+                Path(aside, name).replace(place := folder / name)
+    except OSError as error:
+        raise InputError(f"{place} cannot be written: {error.strerror or error}") from error
+
+
+def bytes_of(save: Callable[[Any, Any], Any], content: Any) -> bytes:
+    """Return what a function writes into a file."""
+    save(file := io.BytesIO(), content)
+    return file.getvalue()
 
 
 def load(folder: str | Path) -> tuple[LaplacianEigenmaps, dict[str, Any]]:
@@ -160,25 +222,22 @@ def load(folder: str | Path) -> tuple[LaplacianEigenmaps, dict[str, Any]]:
         saved = torch.load(path, weights_only=True)
         module = choices.module_of(*saved["module"]).to(saved["state"]["embedding_"].dtype)
         module.load_state_dict(saved["state"])
+        saved["shape"] = tuple(saved["shape"])
     except Exception as error:  # of a damaged file, or one of another version
         raise InputError(f"{path} is damaged or of another version: {' '.join(str(error).split())}") from error
     return module, saved
 
 
-def write_rows(path: Path, used: Used, y: Array) -> None:
-    """Write an embedding as CSV with the names of its rows."""
+def rows_of(used: Used, y: Array, more: dict[str, Array]) -> bytes:
+    """Return an embedding as CSV with the names of its rows, and more columns."""
     import pandas
 
-    pandas.DataFrame(y, used.index, [f"column {i + 1}" for i in range(y.shape[1])]).to_csv(
-        path, index_label=used.index.name or "row"
-    )
+    table = pandas.DataFrame(y, used.index, [f"column {i + 1}" for i in range(y.shape[1])]).assign(**more)
+    name = used.index.name or "row"
+    text: str = table.to_csv(index_label=f"name: {name}" if name in table else name)
+    return text.encode("utf-8", "replace")
 
 
 def stem(given: str) -> str:
     """Return the name of a file without its endings."""
     return Path(path_and_member(given)[0].name.removesuffix(".gz")).stem
-
-
-def scaled(x: Any, scaling: Array | None) -> Any:
-    """Return points less the mean of each column, over its deviation; mean and deviation are ``(2, D)``."""
-    return x if scaling is None else ((x - scaling[0]) / scaling[1]).astype(x.dtype)

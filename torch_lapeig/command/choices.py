@@ -19,19 +19,15 @@ from torch import Tensor
 from torch_lapeig.command.columns import ROUNDOFF, Array
 from torch_lapeig.command.reading import InputError
 from torch_lapeig.graph import KNN, Graph, HeatKernel, Neighbors, Precomputed, Weighting, nearest_neighbors, weights
-from torch_lapeig.methods import LaplacianEigenmaps
+from torch_lapeig.methods import LaplacianEigenmaps, SpectralClustering
 from torch_lapeig.support.progress import searches_reported
 
 NEIGHBORS = (10, 15, 20, 30)  # tried until the graph is connected
 COMPONENTS = 10
-MEDIAN = "the median of the squared lengths of the edges, unless --bandwidth gives it"
-WEIGHTINGS: dict[str, type[Weighting]] = {
-    "heat": HeatKernel,
-    "simple": weights.SimpleWeights,
-    "self-tuning": weights.SelfTuning,
-    "density-corrected": weights.DensityCorrected,
-    "improved": weights.ImprovedWeights,
-}
+MEDIAN = "the median of the squared lengths of the edges"
+WEIGHTINGS: dict[str, type[Weighting]] = {"heat": HeatKernel, "simple": weights.SimpleWeights}
+WEIGHTINGS |= {"self-tuning": weights.SelfTuning, "density-corrected": weights.DensityCorrected}
+WEIGHTINGS |= {"improved": weights.ImprovedWeights}
 
 
 class Decision(NamedTuple):
@@ -43,12 +39,13 @@ class Decision(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """Fitted module on the CPU, weighted graph, choices, and warnings of the library."""
+    """Fitted module on the CPU, weighted graph, choices, warnings of the library, and clusters if asked for."""
 
     module: LaplacianEigenmaps
     graph: Graph
     choices: list[Decision]
     notes: list[str]
+    clusters: Array | None  # names of the cluster of each point, None of isolated ones
 
 
 @dataclass(frozen=True)
@@ -58,7 +55,7 @@ class Searched(KNN):
     nearest: Any = None  # `Neighbors`
 
     def with_state(self, x: Tensor) -> tuple[Graph, Tensor]:
-        """Return the graph and each point's distance to its k-th neighbour."""
+        """Return the graph, and each point's distance to its k-th neighbour."""
         first = Neighbors(self.nearest.indices[:, : self.k], self.nearest.squared_distances[:, : self.k])
         return self.with_neighbors(first, x)
 
@@ -75,69 +72,84 @@ def embed(x: Any, options: Namespace) -> Answer:
     components = _count(options, "components", n - 2, COMPONENTS, "more than a picture's two, to see where gaps are")
     if t is not None and (name not in ("heat", "improved") or not 0 < t < math.inf):
         raise InputError(f"--bandwidth is a positive number, for --weighting heat or improved, got {t}")
-    k, why = int(components.value), "given by --weighting" if options.weighting else "the usual one"
-    shows_bars = sys.stderr.isatty() and find_spec("tqdm") is not None
+    k, shows_bars = int(components.value), sys.stderr.isatty() and find_spec("tqdm") is not None
     with warnings.catch_warnings(record=True) as caught, searches_reported(shows_bars):
         warnings.simplefilter("always")
         try:
-            if options.given:
-                graph, choices = _of_pairs(x, options)
-                choices += _parts(graph, k, options)
+            if options.given in ("affinity", "edges") or issparse(x):
+                graph, chosen = _of_pairs(x, options)
+                chosen += _parts(graph, k, options)
                 module = LaplacianEigenmaps(k, Precomputed("affinity")).fit(graph.to(options.device))
             else:
                 given = torch.tensor(x, device=options.device)  # a copy: pandas gives read-only memory
-                nearest = nearest_neighbors(given, int(_count(options, "neighbors", n - 1, NEIGHBORS[-1], "").value))
-                choices = [_neighbors(nearest.indices.cpu().numpy(), options), Decision("weighting", name, why)]
-                module = module_of(k, int(choices[0].value), name, t).to(given)
+                most = int(_count(options, "neighbors", n - 1, NEIGHBORS[-1], "").value)
+                if options.given:
+                    given = ((given + given.T) / 2).fill_diagonal_(0)
+                    others = given.clone().fill_diagonal_(math.inf)
+                    nearest = Neighbors(others.argsort(stable=True)[:, :most], given)
+                else:
+                    nearest = nearest_neighbors(given, most)
+                why = "given by --weighting" if options.weighting else "the usual one"
+                chosen = [_neighbors(nearest.indices.cpu().numpy(), options), Decision("weighting", name, why)]
+                count = int(chosen[0].value)
+                module = module_of(k, count, name, t).to(given)
                 assert module.weights is not None
-                rule, module.neighbors = module.neighbors, Searched(int(choices[0].value), nearest=nearest)
-                graph = module.weights(given, module.neighbors.with_state(given)[0])
-                choices += _parts(graph, k, options)
+                rule, pairs = module.neighbors, KNN(count, metric=Precomputed("distance"))
+                module.neighbors = search = pairs if options.given else Searched(count, nearest=nearest)
+                graph = module.weights(given, search.with_state(given)[0])
+                chosen += _parts(graph, k, options)
                 module.fit(given)
                 module.neighbors = rule
+                if name == "heat":
+                    found = f"{float(module.state_dict()['train_weighting'][0, 0]):.6g}"
+                    chosen.append(Decision("bandwidth", found, "given by --bandwidth" if t else MEDIAN))
+            clusters = _clusters(graph, chosen, options)
         except (ValueError, TypeError, NotImplementedError, RuntimeError, AssertionError) as error:
             raise error if isinstance(error, InputError) else InputError(" ".join(str(error).split())) from error
-    if not options.given:
-        bandwidth = f"{float(module.state_dict()['train_weighting'][0, 0]):.6g}"
-        choices += [Decision("bandwidth", bandwidth, MEDIAN)] if name == "heat" else []
     notes = list(dict.fromkeys(str(warning.message) for warning in caught))
-    return Answer(module.cpu(), graph.to("cpu"), [*choices, components], notes)
+    return Answer(module.cpu(), graph.to("cpu"), [*chosen, components], notes, clusters)
+
+
+def _clusters(graph: Graph, chosen: list[Decision], options: Namespace) -> Array | None:
+    if options.clusters is None:
+        return None
+    if not (
+        options.clusters == "auto" or (options.clusters.isdecimal() and 0 < int(options.clusters) < graph.num_nodes)
+    ):
+        raise InputError(f"--clusters is auto, or a number below that of the points, got {options.clusters}")
+    count: Any = "eigengap" if options.clusters == "auto" else int(options.clusters)
+    model = SpectralClustering(count, Precomputed("affinity"), assign_labels="cluster_qr").fit(graph)  # not random
+    labels, k = model.labels_.tolist(), model.n_clusters_
+    why = "given by --clusters" if options.clusters != "auto" else "from 2 to 10, the largest gap of eigenvalues"
+    if options.clusters == "auto" and float(model.gap_) <= 3 * float(model.eigenvalues_[k - 1]):
+        why += ", which is no evidence of more than one cluster"
+    chosen.append(Decision("clusters", str(k), f"{why}: {', '.join(str(labels.count(i)) for i in range(k))} points"))
+    return np.array([None if label < 0 else str(label) for label in labels], dtype=object)
 
 
 def _of_pairs(pairs: Any, options: Namespace) -> tuple[Graph, list[Decision]]:
-    """Return the graph of given affinities, or of distances with the weights of the heat kernel, and the choices."""
     n = pairs.shape[0]
     if options.given != "distance":
         pairs = csr_array((pairs + pairs.T) / 2, dtype=float)
         pairs.setdiag(0)
         return Graph.from_scipy(pairs), [Decision("weights", "given", f"by --given {options.given}")]
-    if issparse(pairs):
-        if options.neighbors is not None:
-            raise InputError("--neighbors does not go with sparse distances, whose stored pairs are the neighbours")
-        pairs = pairs.tocoo()
-        row, col, length = (part[pairs.row != pairs.col] for part in (pairs.row, pairs.col, pairs.data))
-        neighbors = Decision("neighbors", f"{len(row) / n:.3g} each", "the pairs that the file stores")
-    else:
-        most = int(_count(options, "neighbors", n - 1, NEIGHBORS[-1], "").value)
-        nearest = np.argsort(pairs + np.diag(np.full(n, np.inf)), axis=1, kind="stable")[:, :most]
-        neighbors = _neighbors(nearest, options)
-        nearest = nearest[:, : int(neighbors.value)]
-        row, col = np.repeat(np.arange(n), nearest.shape[1]), nearest.ravel()
-        length = pairs[row, col]
-    # The file or the search may have one direction of a pair only: the mean of both, as `KNN` takes it.
+    if options.neighbors is not None:
+        raise InputError("--neighbors does not go with sparse distances, whose stored pairs are the neighbours")
+    pairs = pairs.tocoo()
+    row, col, length = (part[pairs.row != pairs.col] for part in (pairs.row, pairs.col, pairs.data))
+    # The file may have one direction of a pair only: the mean of both, as `KNN` takes it.
     keys = np.concatenate([row.astype(np.int64) * n + col, col.astype(np.int64) * n + row])
     keys, place, directions = np.unique(keys, return_inverse=True, return_counts=True)
     lengths = np.bincount(place, np.tile(length.astype(float), 2)) / directions
     if (abs(lengths[place] - np.tile(length, 2)) > ROUNDOFF * lengths.max(initial=0)).any():
         raise InputError("a pair has a distance of its own in each direction: store their mean, or one for both")
     graph = Graph.from_scipy(csr_array((directions / 2, (keys // n, keys % n)), (n, n)))
-    one_sided = f"{int((directions == 1).sum()) // 2:,} are stored or near from one side: half the weight, as in KNN"
-    squares = torch.from_numpy(lengths).square()
+    squares, one_sided = torch.from_numpy(lengths).square(), int((directions == 1).sum()) // 2
     t = HeatKernel(options.bandwidth or "median").bandwidth(squares, graph)
     return graph.with_weight(graph.weight * torch.exp(-squares / t[graph.edge_index[0]])), [
-        neighbors,
-        Decision("pairs", f"{len(keys) // 2:,}", one_sided),
-        Decision("bandwidth", f"{float(t[0]):.6g}", MEDIAN),
+        Decision("neighbors", f"{len(row) / n:.3g} each", "the pairs that the file stores"),
+        Decision("pairs", f"{len(keys) // 2:,}", f"{one_sided:,} are stored from one side: half the weight, as in KNN"),
+        Decision("bandwidth", f"{float(t[0]):.6g}", "given by --bandwidth" if options.bandwidth else MEDIAN),
     ]
 
 
@@ -151,8 +163,7 @@ def _count(options: Namespace, option: str, most: int, usual: int, why: str) -> 
 def _neighbors(nearest: Array, options: Namespace) -> Decision:
     """Return the number of neighbours, of the nearest ``(N, k)``, ascending: the first k are those of ``KNN(k)``."""
     n, most = nearest.shape
-    tried = sorted({min(k, most) for k in NEIGHBORS})
-    why = "the usual number, and it joins all points"
+    tried, why = sorted({min(k, most) for k in NEIGHBORS}), "the usual number, and it joins all points"
     for k in tried if options.neighbors is None else []:
         joined = csr_array((np.ones(n * k, dtype=bool), nearest[:, :k].ravel(), np.arange(n + 1) * k), shape=(n, n))
         if connected_components(joined, directed=False, return_labels=False) == 1:
@@ -163,14 +174,10 @@ def _neighbors(nearest: Array, options: Namespace) -> Decision:
 
 
 def _parts(graph: Graph, components: int, options: Namespace) -> list[Decision]:
-    """Return the parts of the graph and the isolated points; raise `InputError` if so many are isolated."""
     sizes = sorted(map(len, graph.nodes_of_components()), reverse=True)
     alone = graph.num_nodes - sum(sizes)
     if alone and sum(sizes) <= components:
-        way = {
-            None: "take a larger --bandwidth or its default, or --weighting self-tuning without it",
-            "distance": "take a larger --bandwidth or its default",
-        }.get(options.given, "give more pairs")
+        way = "take a larger --bandwidth or its default" if options.given in (None, "distance") else "give more pairs"
         raise InputError(f"{alone} of {graph.num_nodes} points have no edge of positive weight: {way}")
     why = f"it joins all {'others' if alone else 'points'}, by {graph.edge_index.shape[1] // 2:,} edges"
     if len(sizes) > 1:

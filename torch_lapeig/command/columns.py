@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from shlex import quote
 from typing import Any
 
@@ -12,17 +12,21 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from torch_lapeig.command.reading import Data, InputError, check_known, is_number, listed, path_and_member, read
+from torch_lapeig.command import reading
+from torch_lapeig.command.reading import SHOWN, Data, InputError, check_distinct, check_known, listed, numbers_of_text
 
 Array = NDArray[Any]
 
 LEAST_POINTS = 4  # two eigenvectors, the constant one, and one more
-SHOWN = 5  # names of rows in a sentence
 SPREAD = 100  # ratio of spreads above which one column decides
 EXACT = 2**53  # float64 holds no odd integers beyond
 ROUNDOFF = 1e-5  # relative difference of the two directions of a pair
 SMALL = ("uint8", "int8", "uint16", "int16", "float16", "float32")  # float32 holds these exactly
 KINDS = {"b": "booleans", "M": "dates", "m": "durations", "c": "complex numbers"}  # by NumPy's letters
+EDGES = {"source", "target"}  # names of the columns of edges
+# Options by which words may be numbers, with their signs of decimals and thousands.
+TRIED = [("--decimal ,", ",", None), ("--thousands ,", ".", ","), ("--thousands ' '", ".", " ")]
+TRIED += [("--decimal , --thousands .", ",", "."), ("--decimal , --thousands ' '", ",", " ")]
 
 
 @dataclass
@@ -36,8 +40,14 @@ class Used:
     categories: dict[str, list[str]] = field(default_factory=dict)  # the last columns of x, 0 and 1
     labels: Array | None = None
     shape: tuple[int, ...] = ()  # of each point in the file
+    scaling: Array | None = None  # mean and deviation of each column, ``(2, D)``
     lines: dict[str, str] = field(default_factory=dict)  # what was used
     advice: list[str] = field(default_factory=list)  # what changes the answer
+
+    def scale(self, scaling: Any) -> None:
+        """Subtract the mean of each column, and divide by its deviation."""
+        self.scaling, self.x = scaling, ((self.x - scaling[0]) / scaling[1]).astype(self.x.dtype)
+        self.lines["standardized"] = "each column less its mean, over its standard deviation"
 
 
 def used_of(data: Data, options: Namespace) -> Used:
@@ -48,7 +58,8 @@ def used_of(data: Data, options: Namespace) -> Used:
         used = Used(data.rows, index_of(data, options))
     else:
         used = (_edges if options.given == "edges" else _table)(data, options)
-    used.lines = {"file": f"{data.source}: {data.said}", "rows": "", **used.lines}
+    account = {"lines": data.lines} if data.lines else {}
+    used.lines = {"file": f"{data.source}: {data.said}", **account, "rows": "", **used.lines}
     if options.labels:
         names += _label(used, data, options)
     names += [] if data.index is None else [data.index.name]
@@ -60,34 +71,39 @@ def used_of(data: Data, options: Namespace) -> Used:
     else:
         named += _drop_missing(used, data.source, options)
     used.lines["rows"] = f"{len(used.index):,}, {named}"
+    if not options.given and not isinstance(options.one_hot, dict):  # else new rows
+        _check_points(used, data)
+        if options.standardize:
+            deviation = np.where((used.x == used.x[0]).all(0), 1, used.x.std(0, dtype=np.float64))
+            used.scale(np.stack([used.x.mean(0, dtype=np.float64), deviation]))
+        _advise(used)
     return used
 
 
+def index_of(data: Data, options: Namespace) -> Any:
+    """Return the names of the rows: the column of --index, the index of the file, or numbers from 0 without a name."""
+    pandas = import_module("pandas")
+    if options.index in getattr(data.rows, "columns", ()):
+        return pandas.Index(data.rows[options.index])
+    return pandas.RangeIndex(data.rows.shape[0]) if data.index is None else pandas.Index(data.index)
+
+
 def _table(data: Data, options: Namespace) -> Used:
-    """Return the coordinates of a table: the named columns, or all but those that an option names."""
     names, roles = list(data.rows), dict.fromkeys(options.leave_out, "--leave-out")
     roles |= {name: option for name, option in ((options.index, "--index"), (options.labels, "--labels")) if name}
     columns = list(dict.fromkeys(options.columns)) or [name for name in names if name not in roles]
     if wrong := [*({*options.columns} & {*roles}), *({*options.one_hot} - {*columns})]:
         raise InputError(f"options contradict each other: {wrong[0]!r} is to be a coordinate, and is not to be one")
+    if options.columns and options.leave_out:
+        raise InputError("--leave-out has no effect next to --columns, which names all coordinates")
     left_out = [f"{name!r} ({roles.get(name, 'not among the columns')})" for name in names if name not in columns]
     categories = options.one_hot
     if not (is_new := isinstance(categories, dict)):  # else those of a run, with their values
         categories = {name: sorted(set(data.rows[name].dropna().astype(str))) for name in categories}
-    x, encoded = numbers_of(data, columns, categories, is_new=is_new)
-    used = Used(x, index_of(data, options), columns, encoded, categories, shape=data.shape)
-    used.lines["columns"] = f"{len(columns)}: {listed(columns, 12 if data.shape else 100)}"  # of arrays they count
-    for name, values in categories.items():
-        used.lines[f"one-hot {name}"] = listed(values, 40)
-    if left_out:
-        used.lines["left out"] = ", ".join(left_out[:40]) + ", …" * (len(left_out) > 40)
-    return used
-
-
-def numbers_of(
-    data: Data, columns: Sequence[str], categories: dict[str, list[str]], *, is_new: bool
-) -> tuple[Array, list[str]]:
-    """Return coordinates ``(N, D)``, those that are one-hot last, NaN if one is missing, and their names."""
+    for name in columns if data.lines and data.index is not None and not options.columns else []:
+        if data.rows[name].dtype.kind in "iu" and _counts(data.rows[name].to_numpy()):
+            way = f"say --leave-out {quote(name)}, --index {quote(name)}, or name the coordinates by --columns"
+            raise InputError(f"{data.source}: the first column, which has no name, and {name!r} count rows: {way}")
     plain = [name for name in columns if name not in categories]
     _check_numbers(data, plain, is_new)
     is_small = bool(plain) and all(str(dtype) in SMALL for dtype in data.rows.dtypes[plain])
@@ -99,135 +115,154 @@ def numbers_of(
             raise InputError(f"{data.source}: {name!r} has {listed(strange)}, its categories are {listed(values)}")
         hot = np.where(is_missing[:, None], np.nan, cells[:, None] == np.array(values, dtype=object))
         x, plain = np.concatenate([x, hot], 1), [*plain, *(f"{name}={value}" for value in values)]
-    return x, plain
+    used = Used(x, index_of(data, options), columns, plain, categories, shape=data.shape)
+    used.lines["columns"] = f"{len(columns)}: {listed(columns, 12 if data.shape else 100)}"  # of arrays they count
+    used.lines |= {f"one-hot {name}": listed(values, 40) for name, values in categories.items()}
+    used.lines |= {"left out": ", ".join(left_out[:40]) + ", …" * (len(left_out) > 40)} if left_out else {}
+    return used
 
 
 def _check_numbers(data: Data, columns: list[str], is_new: bool) -> None:
-    """Raise `InputError` with all columns that are not numbers, and the options, of which new rows have fewer."""
-    others = [name for name, dtype in data.rows.dtypes[columns].items() if dtype.kind not in "iuf" and len(data.rows)]
-    said = []
-    for name in others[:12]:
+    """Raise `InputError` with all columns that are not numbers, and with options that were tried on their cells."""
+    bad: dict[int, set[str]] = {}
+    numbers = data.rows[columns].select_dtypes("float")
+    has_points = bool((numbers != numbers.round()).where(numbers.notna(), False).any(axis=None))
+    dtypes, said, ways = data.rows.dtypes[columns], [], []
+    for name in (name for name, dtype in dtypes.items() if dtype.kind not in "iuf" and len(data.rows)):
         cells = data.rows[name].dropna()
-        words = [*cells[[not is_number(cell) for cell in cells]].items(), *cells.items()][:1]  # or large numbers
-        shown = "".join(f", such as {str(cell)!r} in row {row} from 0" for row, cell in words)
-        said.append(f"{name!r} ({KINDS.get(cells.dtype.kind, 'words')}{shown})")
-    if others:
-        ways = f"leave out by --leave-out {' '.join(map(quote, others))}, take categories by --one-hot, colours by"
-        ways += " --labels, row names by --index, or name coordinates by --columns; "
-        what = f"{len(others)} of {len(columns)} columns are not numbers: {', '.join(said)}"
-        raise InputError(
-            f"{data.source}: {what}: {'' if is_new else ways}--missing reads marks, --skip-lines skips lines such as"
-            " units, numbers are written as -1.5: --decimal , and --thousands , read others"
-        )
-
-
-def index_of(data: Data, options: Namespace) -> Any:
-    """Return the names of the rows: the column of --index, the index of the file, or numbers from 0 without a name."""
-    import pandas
-
-    if options.index in getattr(data.rows, "columns", ()):
-        return pandas.Index(data.rows[options.index])
-    return pandas.RangeIndex(data.rows.shape[0]) if data.index is None else pandas.Index(data.index)
+        words = cells.astype(str)[numbers_of_text(cells.astype(str), ".", None).isna()]
+        first = (words if len(words) else cells.astype(str))[:1].items()  # else numbers, written as text
+        where = "".join(f", such as {cell!r} in {cells.index.name or 'row'} {i}" for i, cell in first)
+        said.append(f"{name!r} ({KINDS.get(cells.dtype.kind, 'words')}{where})")
+        bad |= {i: {cell, *bad.get(i, ())} for i, cell in words.items()} if len(words) < len(cells) else {}
+        for option, decimal, thousands in TRIED if data.lines else ():
+            is_idle = thousands and numbers_of_text(cells, decimal, None).notna().all()
+            is_tried = not is_idle and (decimal == "." or not has_points)
+            if is_tried and numbers_of_text(cells, decimal, thousands).notna().all():
+                ways.append(f"say {option}")
+    if not said:
+        return
+    others = [name for name, dtype in dtypes.items() if dtype.kind not in "iuf"]
+    if not is_new:
+        ways.append(f"leave out by --leave-out {' '.join(map(quote, others))}, take categories by --one-hot")
+        ways[-1] += ", colours by --labels, row names by --index, or name coordinates by --columns"
+    ways += ["take edges by --given edges"] * EDGES.issubset(map(str.lower, others))
+    if data.lines and 0 < len(bad) <= SHOWN:
+        ways.append(f"read missing cells by --missing {' '.join(map(quote, sorted(set().union(*bad.values()))))}")
+        ways.append(f"skip lines by --skip-lines {' '.join(map(str, sorted({*bad, *data.skipped})))}")
+    ways.append("write numbers as -1.5" if data.lines else "save numbers: x.astype(float)")
+    what = f"{len(others)} of {len(columns)} columns are not numbers: {', '.join(said[:12])}"
+    raise InputError(f"{data.source}: {what}: {'; '.join(dict.fromkeys(ways))}")
 
 
 def _label(used: Used, data: Data, options: Namespace) -> list[str]:
     """Find each row's label in a column, or in a file joined by index or place; return the columns of that file."""
-    given, own_names = options.labels, list(data.rows) if hasattr(data.rows, "columns") else []
+    pandas = import_module("pandas")
+    own = list(getattr(data.rows, "columns", ()))
     for table in (data.rows, data.labels):
-        if given in getattr(table, "columns", ()) and options.given != "edges":
-            used.labels = table[given].to_numpy(object)
-            used.lines["labels"] = f"the column {given!r}, {table[given].nunique()} different"
+        if options.labels in getattr(table, "columns", ()) and options.given != "edges":
+            used.labels = table[options.labels].to_numpy(object)
+            used.lines["labels"] = f"the column {options.labels!r}, {table[options.labels].nunique()} different"
             return []
-    path, member = path_and_member(given)
+    path, member = reading.path_and_member(options.labels)
     if not path.is_file():
-        check_known([given], own_names, f"there is no file {given}, and {data.source}")
-    found = read(given, options, len(used.index))
+        raise InputError(f"there is no file {path}, and {data.source} has no {options.labels!r}; it has {listed(own)}")
+    others: dict[str, Any] = {"given": None, "one_hot": [], "skip_lines": data.skipped}
+    found = reading.read(options.labels, Namespace(**vars(options) | others), len(used.index))
     index, names = index_of(found, options), [name for name in found.rows if name != options.index]
-    if member in names or (member and found.said.startswith("line")):
+    if member in names or (member and found.lines and len(names) > 1):
         check_known([member], names, str(path))
         names = [member]
     if len(names) != 1:
         way = f"write {path}:NAME for the labels, and --index NAME for names of the rows in both files"
-        if found.shape:  # an array
-            way = "keep one of them: numpy.save('labels.npy', x[:, 0])"
+        way = way if found.lines else "keep one of them: numpy.save('labels.npy', x[:, 0])"
         raise InputError(f"{path} has the columns {listed(found.rows)}: {way}")
     labels, how = found.rows[names[0]].to_numpy(object), "by place, as not both files have an index"
     if None not in (used.index.name, index.name):
-        there, own = index.astype(str), used.index.astype(str)
-        if twice := [*there[there.duplicated()], *own[own.duplicated()]]:
-            raise InputError(f"labels of {path} cannot be joined by the index: {listed(twice, SHOWN)} come twice")
-        place = there.get_indexer(own)
-        lost, spare = int((place < 0).sum()), len(there) - int((place >= 0).sum())
-        if lost == len(own):
-            raise InputError(f"{path} has labels of {listed(there, SHOWN)}, and none of {listed(own, SHOWN)}")
-        labels = np.where(place < 0, None, labels[place])
-        how = f"joined by the index {own.name!r}: {lost} rows have no label, {spare} labels no row"
+        rows, there = used.index.astype(str), pandas.Series(labels, index.astype(str))
+        for joined in (rows, there.index):
+            check_distinct(joined, f"labels of {path} cannot be joined by the index", "give each row its own name")
+        if not (is_known := rows.isin(there.index)).any():
+            raise InputError(f"{path} has labels of {listed(there.index, SHOWN)}, and none of {listed(rows, SHOWN)}")
+        labels, lost = there.reindex(rows).to_numpy(object), int((~is_known).sum())
+        spare = len(there) - len(rows) + lost
+        how = f"joined by the index {rows.name!r}: {lost} rows have no label, {spare} labels no row"
+    elif options.given == "edges":
+        way = "put names and labels into one table, and say --index NAME for its column of names"
+        raise InputError(f"labels of nodes are joined by their names, as edges have no order of nodes: {way}")
     elif len(labels) != len(used.index):
         way = "labels are joined by an index, if both files have it: --index NAME"
         raise InputError(f"{path} must hold a label for each of the {len(used.index)} rows, got {len(labels)}; {way}")
-    elif shared := [n for n in found.rows if n in own_names and n != names[0] and found.said.startswith("line 1")]:
+    elif shared := [name for name in found.rows if name in own and name != names[0] and not found.shape]:
         used.advice.append(f"both files have a column {shared[0]!r}: --index {quote(shared[0])} joins labels by it")
-    used.labels, used.lines["labels"] = labels, f"{given} ({found.said}), {how}"
-    return list(found.rows) if data.index is not None else []
+    used.labels, used.lines["labels"] = labels, f"{options.labels} ({found.said}), {how}"
+    return list(found.rows) if data.index is not None or options.given == "edges" else []
 
 
 def _drop_missing(used: Used, source: str, options: Namespace) -> str:
-    """Leave out rows with missing or infinite values, and say so; raise `InputError` if that is not asked for."""
     finite = np.isfinite(used.x)
     complete = finite.all(1)
     if complete.all():
         return ""
     bad, lost = used.index[~complete], (~finite).sum(0)
+    where = f"{bad.name or 'row'} {listed(bad, SHOWN)}"
     if not options.drop_rows_with_missing:
         said = ", ".join(f"{used.names[i]!r} {lost[i]}" for i in np.argsort(-lost, kind="stable")[:SHOWN] if lost[i])
-        where = f"{bad.name or 'row'} {listed(bad, SHOWN)}; by column {said}"
-        what = f"{len(bad)} of {len(complete)} rows have missing or infinite values ({where})"
+        what = f"{len(bad)} of {len(complete)} rows have missing or infinite values ({where}; by column {said})"
         ways = "fill them in, or leave out these rows by --drop-rows-with-missing"
         raise InputError(f"{source}: {what}: {ways}{'' if options.columns else ', or columns by --leave-out'}")
     used.x, used.index = used.x[complete], used.index[complete]
     used.labels = None if used.labels is None else used.labels[complete]
-    return f"; {len(bad):,} more have missing values and are left out (--drop-rows-with-missing)"
+    return f"; {len(bad):,} more have missing values and are left out (--drop-rows-with-missing): {where}"
 
 
-def advice(used: Used, data: Data) -> list[str]:
-    """Return sentences on columns that may change the answer; raise `InputError` if nothing can be embedded."""
-    x, names, said = used.x, used.names, []
+def _check_points(used: Used, data: Data) -> None:
+    x = used.x
     if len(x) < LEAST_POINTS or x.shape[1] == 0 or not (x != x[0]).any():
         least = f"{LEAST_POINTS} rows, not all equal in {x.dtype}, and a column"
         raise InputError(f"{data.source} must have {least}, got {x.shape[0]} × {x.shape[1]}")
-    width, limits = np.ptp(x.astype(np.float64), axis=0), np.finfo(x.dtype)
-    if not 1e4 * float(limits.tiny) ** 0.5 < width.max() < 1e-4 * float(limits.max) ** 0.5:
-        unit = f"the widest column spreads over {width.max():.1e}, whose square leaves {x.dtype}"
+    width, limits = np.ptp(x.astype(np.float64), axis=0).max(), np.finfo(x.dtype)
+    if not 1e4 * float(limits.tiny) ** 0.5 < width < 1e-4 * float(limits.max) ** 0.5:
+        unit = f"the widest column spreads over {width:.1e}, whose square leaves {x.dtype}"
         raise InputError(f"{data.source}: {unit}: take other units")
+    for name, column in zip(used.names, x.T, strict=True):
+        if _counts(column):
+            way = f"--index {quote(name)} or --leave-out {quote(name)}"
+            used.advice.append(f"column {name!r} counts the rows: if it is not a coordinate, say {way}")
+        is_read = name in used.columns and (data.lines or data.rows[name].dtype.kind in "iu")
+        if is_read and abs(column).max() >= EXACT and (column == np.floor(column)).all():
+            used.advice.append(f"column {name!r} has integers above 2⁵³, which are rounded: row names are --index")
+
+
+def _advise(used: Used) -> None:
+    """Add sentences on columns that may change the answer, of points as they are embedded."""
+    x, names, width = used.x, used.names, np.ptp(used.x.astype(np.float64), axis=0)
     spread = x.std(0, dtype=np.float64) * (width > 0)  # the deviation of equal numbers may be round-off
     first, others = int(spread.argmax()), np.delete(spread, spread.argmax())
     typical = np.median(others[others > 0]) if (others > 0).any() else np.inf
     if spread[first] > SPREAD * typical:
         times = f"spreads {spread[first] / typical:.0f} times as wide as the others and decides nearly all distances"
-        said.append(f"column {names[first]!r} {times}: --standardize makes all columns count alike")
-    for i in np.flatnonzero(width == len(x) - 1):
-        if (np.diff(np.sort(x[:, i])) == 1).all():
-            options = f"--index {quote(names[i])} or --leave-out {quote(names[i])}"
-            said.append(f"column {names[i]!r} counts the rows: if it is not a coordinate, say {options}")
-    whole = data.rows[[name for name, dtype in data.rows.dtypes[used.columns].items() if dtype.kind in "iu"]]
-    if large := [name for name in whole if max(int(whole[name].max()), -int(whole[name].min())) > EXACT]:
-        said.append(f"columns {listed(large)} have integers above 2⁵³, which are rounded: names of rows are --index")
+        used.advice.append(f"column {names[first]!r} {times}: --standardize makes all columns count alike")
     if not width.all():
-        said.append(f"columns that are constant change no distance: {listed(np.array(names)[width == 0])}")
+        constant = listed(np.array(names)[width == 0])
+        used.advice.append(f"columns that are constant change no distance: {constant}")
     if x.shape[0] == x.shape[1] and _asymmetry(x) <= ROUNDOFF:
-        said.append("the table is square and symmetric: pairs of points are --given distance or --given affinity")
-    return said
+        used.advice.append("the table is square and symmetric: pairs are --given distance or --given affinity")
+    if EDGES.issubset(map(str.lower, names)):
+        used.advice.append("columns are named source and target: edges are --given edges")
+
+
+def _counts(x: Array) -> bool:
+    return len(x) > 1 and np.ptp(x) == len(x) - 1 and bool((np.diff(np.sort(x)) == 1).all())
 
 
 def _asymmetry(pairs: Any) -> float:
-    """Return the largest difference of the two directions of a pair, relative to the largest entry."""
     return float(abs(pairs - pairs.T).max() / max(abs(pairs).max(), np.finfo(float).tiny))
 
 
 def _check_pairs(used: Used, source: str, given: str) -> None:
-    """Raise `InputError` with the condition that a matrix of distances or affinities does not meet."""
-    pairs, is_sparse = used.x, sparse.issparse(used.x)
-    values, (n, m), failed = pairs.data if is_sparse else pairs, pairs.shape, ""
+    pairs, is_sparse, failed = used.x, sparse.issparse(used.x), ""
+    values, (n, m) = pairs.data if is_sparse else pairs, pairs.shape
     if n != m or n < LEAST_POINTS:
         failed = f"it must be square, of {LEAST_POINTS} rows at least, got {n} × {m}; other columns are --index or"
         failed += " --leave-out, and scipy.spatial.distance.squareform writes out condensed distances"
@@ -238,12 +273,11 @@ def _check_pairs(used: Used, source: str, given: str) -> None:
     elif not (values > 0).any():
         failed = "no entry is positive"
     elif given == "distance" and pairs.diagonal().max() > ROUNDOFF * values.max():
-        failed = f"its diagonal is not zero, up to {pairs.diagonal().max():.3g}: similarities are --given affinity, and"
-        failed += " rows must be in the order of the columns"
-    elif (given != "distance" or not is_sparse) and _asymmetry(pairs) > ROUNDOFF:
-        i, j = divmod(int(abs(pairs - pairs.T).argmax()), n)
-        failed = f"it is not symmetric: {pairs[i, j]:.6g} in row {i}, column {j}, {pairs[j, i]:.6g} the other way round"
-        failed += "; x + x.T completes a half, (x + x.T) / 2 is the mean"
+        failed = f"its diagonal is not zero, up to {pairs.diagonal().max():.3g}: similarities are --given affinity"
+    elif (given != "distance" or not is_sparse) and (off := _asymmetry(pairs)) > ROUNDOFF:
+        failed = (
+            f"it is not symmetric, by {off:.2g} of the largest: x + x.T completes a half, (x + x.T) / 2 is the mean"
+        )
     if failed:
         raise InputError(f"{source} is not a matrix for --given {given}: {failed}")
     how = "the stored pairs are the neighbours" if is_sparse and given == "distance" else "symmetric"
@@ -254,21 +288,24 @@ def _check_pairs(used: Used, source: str, given: str) -> None:
 
 def _edges(data: Data, options: Namespace) -> Used:
     """Return the affinities of edges: two columns of names, or three with a weight."""
-    import pandas
-
-    left_out = (*options.leave_out, options.index)
-    rows = data.rows[options.columns or [name for name in data.rows if name not in left_out]]
+    pandas = import_module("pandas")
+    if options.index in data.rows:
+        raise InputError(f"{data.source}: nodes have the names in the edges: say --leave-out {quote(options.index)}")
+    rows = data.rows[options.columns or [name for name in data.rows if name not in options.leave_out]]
     if rows.shape[1] not in (2, 3):
-        way = f"choose among {listed(rows)} by --columns"
-        raise InputError(f"{data.source}: edges are two names and perhaps a weight: {way}")
+        raise InputError(
+            f"{data.source}: edges are two names and perhaps a weight: choose of {listed(rows)} by --columns"
+        )
     weight = np.ones(len(rows))
     for name in list(rows)[2:]:
-        written = rows[name].astype(str).str.replace(options.decimal or ".", ".")
-        weight = pandas.to_numeric(written, errors="coerce").to_numpy(float)
-    if (lost := (rows.isna() | (rows == "")).any(axis=1) | ~np.isfinite(weight)).any():
-        raise InputError(f"{data.source}: the edge in row {int(lost.argmax())} from 0 lacks a name or a finite weight")
+        is_text = data.lines and rows[name].dtype.kind not in "iuf"
+        column = numbers_of_text(rows[name], options.decimal or ".", options.thousands) if is_text else rows[name]
+        weight = column.to_numpy(float)
+    if (lost := (rows.isna() | (rows == "")).any(axis=1).to_numpy() | ~np.isfinite(weight)).any():
+        where = f"{rows.index.name or 'row'} {rows.index[lost.argmax()]}"
+        raise InputError(f"{data.source}: the edge in {where} lacks a name or a finite weight")
     code, names = pandas.factorize(rows.iloc[:, :2].astype(str).to_numpy(object).ravel())
-    if options.header is None and data.said.startswith("line") and (both := {*map(str, rows.columns[:2])} & {*names}):
+    if options.header is None and data.lines and (both := {*rows.columns[:2]} & {*names}):
         way = "say --header if it names the columns, or --no-header if it is an edge"
         raise InputError(f"{data.source}: line 1 has {listed(both)}, as later lines do: {way}")
     i, j = np.sort(code.reshape(-1, 2), 1).T

@@ -10,9 +10,9 @@ import tempfile
 import warnings
 import zipfile
 from argparse import Namespace
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from importlib import import_module
-from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,48 +21,45 @@ import torch
 from scipy import sparse
 from scipy.io import mmread
 
-BLANKS = r"\s+"  # separator: any number of blanks
-SIGNS = {"tab": "\t", r"\t": "\t", " ": BLANKS, "blank": BLANKS, "space": BLANKS}  # other ways to write separators
-# Encodings of a text that is not UTF-8.
-LIKELY = ("utf-8", "cp1252", "utf-16", "utf-16-be", "utf-32", "mac_roman", "cp1251")
+TEXT = ("header", "quotes", "separator", "decimal", "thousands", "encoding", "missing", "keep", "skip_lines")  # options
+SIGNS = {"tab": "\t", r"\t": "\t", "blank": " ", "space": " "}  # other ways to write separators
+ALIKE = (" \u00a0\u2009\u202f", "'\u2019")  # separators of thousands: each of a group means all
+MISSING = {"#N/A", "#NA", "-NaN", "-nan", "<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null"}
+AS_WRITTEN: dict[str, Any] = {"header": None, "dtype": str, "na_filter": False, "low_memory": False}
+AS_WRITTEN |= {"skip_blank_lines": False, "skipinitialspace": True}
+SHOWN = 5  # names in a sentence
+LIKELY = ("utf-8", "cp1252", "utf-16", "utf-16-be", "utf-32", "mac_roman", "cp1251")  # encodings of other texts
 LARGEST = 4 << 30  # bytes of a sparse matrix that is written out
-UNNAMED = "Unnamed: 0"  # pandas' name of a first column without one
-# What is read: how its bytes begin (an archive by its members), the library that reads it, and what numpy.save would
-# save of a file of this kind that the command does not read.
+# What is read: how its bytes begin (an archive by its members), and the library that reads it.
 FORMATS = {
-    ".npy": (rb"\x93NUMPY", "numpy", "x.astype(float)"),
-    ".npz": (rb"PK.*\.npy ", "numpy", ""),
-    ".pt": (rb"PK.*data\.pkl ", "torch", "torch.load({0!r}, weights_only=True)['NAME'].detach().numpy()"),
-    ".mtx": (rb"%%MatrixMarket", "scipy", ""),
-    ".parquet": (rb"PAR1", "pyarrow", ""),
-    ".h5ad": (rb"\x89HDF", "anndata", "h5py.File({0!r})['NAME'][:]"),
-    "text": (rb"", "pandas", ""),
+    ".npy": (rb"\x93NUMPY", "numpy"),
+    ".npz": (rb"PK.*\.npy ", "numpy"),
+    ".pt": (rb"PK.*data\.pkl ", "torch"),
+    ".mtx": (rb"%%MatrixMarket", "scipy"),
+    ".parquet": (rb"PAR1", "pyarrow"),
+    ".h5ad": (rb"\x89HDF", "anndata"),
+    "text": (rb"", "pandas"),
 }
 TO_CSV = ".to_csv('table.csv', index=False)"
 SVMLIGHT = rb"(#[^\n]*\n|[-+\d.]+[ \t\r]*\n)*[-+]?[\d.,]+([ \t]+(qid|\d+):[^:\s]+)+\s"  # comments, rows of zeros, a row
-DECOMPRESS = "pathlib.Path('table.csv').write_bytes(bz2.open({0!r}).read()), of .xz lzma.open, .zst zstandard.open"
-MESH = rb"ply\s+format|OFF\s+\d+ \d+ \d+|solid [^\n]*\n\s*facet"
 LOAD_SVMLIGHT = "scipy.sparse.save_npz('points.npz', sklearn.datasets.load_svmlight_file({0!r})[0])"
+DECOMPRESS = "pathlib.Path('table.csv').write_bytes(bz2.open({0!r}).read()), of .xz lzma.open, .zst zstandard.open"
 # What is not read: its first bytes, its name, and Python that writes a file which is read.
 REFUSED = (
     (rb"PK.* (xl/|content\.xml )|\xd0\xcf\x11\xe0", "an Excel workbook", "pandas.read_excel({0!r})" + TO_CSV),
     (rb"PK|.{257}ustar", "an archive of files", "shutil.unpack_archive({0!r}), then embed one of them"),
     (rb"\x1f\x8b", "a file that is compressed twice", "pathlib.Path('once.gz').write_bytes(gzip.open({0!r}).read())"),
-    (rb"version https://git-lfs", "the address of a file (Git LFS)", "subprocess.run(['git', 'lfs', 'pull'])"),
+    (rb"BZh|\xfd7zXZ|\x28\xb5\x2f\xfd", "a compressed file that is no .gz", DECOMPRESS),
     (rb"<stata_dta>", "a table of Stata", "pandas.read_stata({0!r})" + TO_CSV),
-    (rb"RDX|X\n\0", "objects of R", "pyreadr.read_r({0!r})['NAME']" + TO_CSV),
     (rb"\s*<", "a web page or XML", "pandas.read_html({0!r})[0]" + TO_CSV),
     (rb"\s*(\{[^\n]*\}\s*\{|\[[^\n]*\]\s*\[)", "JSON in lines", "pandas.read_json({0!r}, lines=True)" + TO_CSV),
     (rb"\s*[{\[]", "JSON", "pandas.read_json({0!r})" + TO_CSV),
-    (rb">[ -~]+\s+[A-Za-z*-]+\s", "sequences (FASTA)", "[str(r.seq) for r in Bio.SeqIO.parse({0!r}, 'fasta')]"),
-    (MESH, "a mesh or a cloud (PLY, OFF, STL)", "numpy.save('points.npy', trimesh.load({0!r}).vertices)"),
-    (SVMLIGHT, "sparse rows (svmlight)", LOAD_SVMLIGHT),
-    (rb"(?i:@relation)", "ARFF", "pandas.DataFrame(scipy.io.arff.loadarff({0!r})[0])" + TO_CSV),
-    (rb"MATLAB 5", "arrays of MATLAB", "numpy.save('points.npy', scipy.io.loadmat({0!r})['x'])"),
-    (rb"\x89PNG|\xff\xd8\xff|GIF8[79]a|II\*\0|MM\0\*", "a picture", "numpy.save('points.npy', numpy.stack(pictures))"),
-    (rb"\x80", "Python objects, whose loading can run code", "numpy.save('points.npy', x.astype(float))"),
-    (rb"BZh|\xfd7zXZ|\x28\xb5\x2f\xfd", "a compressed file that is no .gz", DECOMPRESS),
     (rb"ARROW1", "a table of Arrow", "pandas.read_feather({0!r})" + TO_CSV),
+    (rb"(?i:@relation)", "ARFF", "pandas.DataFrame(scipy.io.arff.loadarff({0!r})[0])" + TO_CSV),
+    (rb"MATLAB 5", "arrays of MATLAB", "numpy.save('points.npy', scipy.io.loadmat({0!r})['NAME'])"),
+    (SVMLIGHT, "sparse rows (svmlight)", LOAD_SVMLIGHT),
+    (rb"\x89PNG|\xff\xd8\xff|GIF8|II\*\0|MM\0\*", "a picture", "numpy.save('points.npy', numpy.stack(pictures))"),
+    (rb"\x80", "Python objects, whose loading can run code", "numpy.save('points.npy', x.astype(float))"),
 )
 
 
@@ -71,34 +68,46 @@ class InputError(ValueError):
 
 
 class Data(NamedTuple):
-    """Rows of a file: a DataFrame, in which arrays have columns "0", "1", …, or a sparse matrix in CSR form."""
+    """Rows of a file: a DataFrame, in which columns without names are "0", "1", …, or a sparse matrix in CSR form."""
 
     source: str
     said: str  # how they were read
     rows: Any
     index: Any = None  # Series of their names
     labels: Any = None  # DataFrame of columns that may only be labels
-    shape: tuple[int, ...] = ()  # of each row of an array, such as height and width
+    shape: tuple[int, ...] = ()  # of a row whose columns have no names in the file, such as height and width
+    lines: str = ""  # the account of a text: lines = names + skipped + blank + rows
+    skipped: Mapping[int, str] = {}  # lines of a text, by their numbers
+    has_members: bool = False  # several arrays with names, of which this is one
 
 
 def read(given: str, options: Namespace, count: int | None = None) -> Data:
     """Return the rows of a file, ``points.npz:x`` for the array x of several; ``count`` labels should be there."""
     path, member = path_and_member(given)
     if not path.is_file():
-        raise InputError(f"{path} is a folder: name a file in it" if path.is_dir() else f"there is no file {path}")
+        raise InputError(
+            f"{path} is a folder or a device: name a file" if path.exists() else f"there is no file {path}"
+        )
     kind = "text"
     try:
-        kind = _kind(path)
-        return _text(path, options, count) if kind == "text" else _binary(path, kind, member, options.given)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # SciPy 1.18 announces arrays for matrices, torch speaks of its archives
+            kind = _kind(path)
+            is_text = kind == "text"
+            data = _text(path, member, options, count) if is_text else _binary(path, kind, member, options)
     except InputError:
         raise
     except Exception as error:  # a broken file may raise anything
         why = f"cannot be read: {' '.join(str(error).split()).split('. ')[0] or type(error).__name__}"
         if isinstance(error, ImportError):
             why = f"needs a library that is not here: pip install {FORMATS[kind][1]}"
-        rescue = FORMATS[kind][2].format(str(path)) if "eights only" not in why else "model.NAME.detach().numpy()"
-        way = f"; in Python: numpy.save('points.npy', {rescue})" if rescue else ""
-        raise InputError(f"{path} {why}{way}") from error
+        why += "; in Python: numpy.save('points.npy', x.astype(float))" if "pickle" in why else ""
+        raise InputError(f"{path} {why}") from error
+    if member and count is None and not data.has_members:
+        raise InputError(f"{path} holds one table, and no {member!r}: choose columns by --columns")
+    if not is_text and (idle := [name for name in TEXT if name in options.own]):
+        raise InputError(f"--{idle[0].replace('_', '-')} has no effect: {path} is not a text")
+    return data
 
 
 def path_and_member(given: str) -> tuple[Path, str]:
@@ -108,10 +117,16 @@ def path_and_member(given: str) -> tuple[Path, str]:
 
 
 def check_known(asked: Iterable[Any], names: Iterable[Any], given: str) -> None:
-    """Raise `InputError` with all names that are not among others, and the nearest of these."""
+    """Raise `InputError` with all names that are not among others, and with these."""
     names = [str(name) for name in names]
     if lost := [name for name in dict.fromkeys(map(str, asked)) if name not in names]:
         raise InputError(f"{given} has no {listed(lost)}; it has {listed(names) or 'no names'}")
+
+
+def check_distinct(names: Iterable[Any], given: str, way: str) -> None:
+    """Raise `InputError` with the names that come twice."""
+    if twice := [name for name, times in Counter(map(str, names)).items() if times > 1]:
+        raise InputError(f"{given}: {listed(twice, SHOWN)} come twice: {way}")
 
 
 def listed(names: Iterable[Any], most: int = 12) -> str:
@@ -125,36 +140,28 @@ def listed(names: Iterable[Any], most: int = 12) -> str:
 
 
 def _kind(path: Path) -> str:
-    """Return the kind of a file by its first bytes; raise `InputError` for kinds that are not read."""
     with _opened(path) as file:
         start: bytes = file.read(1000).removeprefix(b"\xef\xbb\xbf")
         if start.startswith(b"PK\x03\x04"):
             start = " ".join(["PK", *zipfile.ZipFile(file).namelist(), ""]).encode()
-    kind = next(kind for kind, (pattern, _, _) in FORMATS.items() if re.match(pattern, start))
+    kind = next(kind for kind, (pattern, _) in FORMATS.items() if re.match(pattern, start))
     for pattern, what, line in REFUSED if kind == "text" else ():
         if re.match(pattern, start, re.DOTALL):
             raise InputError(f"{path} holds {what}, which is not read; in Python: {line.format(str(path))}")
-    ending = Path(path.name.lower().removesuffix(".gz")).suffix
-    if kind == "text" and ending in FORMATS:
-        raise InputError(f"{path} is not a {ending} file, although its name says so: if it is a table, name it .csv")
     return kind
 
 
 def _opened(path: Path) -> Any:
-    """Open a file, uncompressed by its first bytes, whatever its name says."""
     with path.open("rb") as file:
         is_gzipped = file.read(2) == b"\x1f\x8b"
     return (gzip.open if is_gzipped else open)(path, "rb")
 
 
-def _loaded(path: Path, kind: str) -> Any:
-    """Return the array, sparse matrix, tensor, table or annotated data of a file, or several arrays by their names."""
-    if kind == ".parquet":
-        return import_module("pandas").read_parquet(path)
-    if kind == ".h5ad":
-        return import_module("anndata").read_h5ad(path)
-    with _opened(path) as file, warnings.catch_warnings(), tempfile.NamedTemporaryFile(suffix=".mtx") as copy:
-        warnings.simplefilter("ignore")  # SciPy 1.18 announces arrays for matrices, torch speaks of its archives
+def _loaded(path: Path, kind: str, member: str) -> Any:
+    if kind in (".parquet", ".h5ad"):
+        library, function = ("pandas", "read_parquet") if kind == ".parquet" else ("anndata", "read_h5ad")
+        return getattr(import_module(library), function)(path)
+    with _opened(path) as file, tempfile.NamedTemporaryFile(suffix=".mtx") as copy:
         if kind == ".pt":
             return torch.load(file, map_location="cpu", weights_only=True)
         if kind == ".mtx":  # SciPy reads a path itself: by a file of Python's, a broken one ends the process
@@ -165,24 +172,22 @@ def _loaded(path: Path, kind: str) -> Any:
         if kind == ".npz" and {"format", "shape", "data"} <= found.keys():
             file.seek(0)
             return sparse.load_npz(file)
-        return dict(found) if kind == ".npz" else found
+        names = [member] if kind == ".npz" and member in found.files else getattr(found, "files", [])
+        return {name: found[name] for name in names} if kind == ".npz" else found
 
 
-def _binary(path: Path, kind: str, member: str, given: str | None) -> Data:
-    """Return a table of Parquet, or an array; a sparse matrix is written out, but for ``given`` pairs."""
-    import pandas
-
-    index, labels, found = None, None, _loaded(path, kind)
-    if kind == ".parquet":
-        index = None if isinstance(found.index, pandas.RangeIndex) else _names_of(found)
+def _binary(path: Path, kind: str, member: str, options: Namespace) -> Data:
+    pandas = import_module("pandas")
+    found: Any = _loaded(path, kind, member)
+    data, names, shape = Data(str(path), "a table", None), dict[str, Any](), tuple[int, ...]()
     if kind == ".h5ad":
-        index, labels = _names_of(found.obs), found.obs
-        groups = {"adata": {"X": found.X}, "obsm": found.obsm, "obsp": found.obsp, "layers": found.layers}
-        found = {  # a name of several says whose it is
-            name if sum(name in other for other in groups.values()) == 1 else f"{place}.{name}": array
-            for place, group in groups.items()
-            for name, array in group.items()
-        }
+        cells, found = found, {}
+        data = data._replace(labels=cells.obs, index=cells.obs.index)
+        groups = {"adata": {"X": cells.X}, "layers": cells.layers, "obsm": cells.obsm, "obsp": cells.obsp}
+        for place, name in ((place, name) for place, group in groups.items() for name in group):
+            key = name if sum(name in other for other in groups.values()) == 1 else f"{place}.{name}"
+            found[key] = groups[place][name]  # a name of several says whose it is
+            names |= {key: [*map(str, cells.var_names)]} if place in ("adata", "layers") else {}
     if not hasattr(found, "shape"):
         several = found.items() if isinstance(found, Mapping) else enumerate(found)
         arrays = {str(name): array for name, array in several if hasattr(array, "shape")}
@@ -191,153 +196,220 @@ def _binary(path: Path, kind: str, member: str, given: str | None) -> Data:
         if not member and len(arrays) > 1:
             raise InputError(f"{path} holds the arrays {listed(arrays)}; {path}:NAME is one of several")
         check_known([member] if member else [], arrays, str(path))
-        found = arrays[member or next(iter(arrays))]
-    if isinstance(found, pandas.DataFrame):
-        return Data(str(path), "a table", found.rename(columns=str).reset_index(drop=True), index, labels)
+        member = member or next(iter(arrays))
+        found, names, data = arrays[member], names.get(member, {}), data._replace(has_members=True)
+    said, is_table = "a table", isinstance(found, pandas.DataFrame)
+    if not is_table:
+        said = f"{'sparse' if sparse.issparse(found) else 'array'} of {'×'.join(map(str, found.shape))}, {found.dtype}"
     if isinstance(found, torch.Tensor):
         found = found.detach().to_dense()
         found = (found.float() if found.dtype == torch.bfloat16 else found).numpy()
-    said = f"{'sparse' if sparse.issparse(found) else 'array'} of {'×'.join(map(str, found.shape))}, {found.dtype}"
-    if found.dtype.names:  # a table of NumPy's
-        return Data(str(path), said, pandas.DataFrame(found))
+        said += "; 0.5 will not read tensors: numpy.save('points.npy', x.numpy()) saves an array"
     if sparse.issparse(found):
         once = found.tocoo(copy=True)
         once.sum_duplicates()
         if twice := found.nnz - once.nnz:
             way = "keep one of each, or add them by sum_duplicates() if they are meant to be added"
             raise InputError(f"{path} stores {twice} entries of its matrix more than once: {way}")
-        if given and found.dtype.kind in "biuf":
-            return Data(str(path), said, found.astype(float).tocsr(), index, labels)
+        if options.given and found.dtype.kind in "biuf":
+            return data._replace(said=said, rows=found.astype(float).tocsr(), index=_names_of(data.index))
         if (size := int(np.prod(found.shape, dtype=object)) * found.dtype.itemsize) > LARGEST:
             way = "reduce its columns first, by sklearn.decomposition.TruncatedSVD for instance"
             raise InputError(f"{path} takes {size >> 30} GiB with its zeros, which distances need: {way}")
         found, said = found.toarray(), f"{said}, its zeros written out"
-    flat = found.reshape(len(found), int(np.prod(found.shape[1:])))
-    frame = pandas.DataFrame(flat.astype(np.uint8) if flat.dtype == bool else flat).rename(columns=str)
-    return Data(str(path), said, frame, index, labels, found.shape[1:])
+    if is_table:
+        is_numbered = data.index is not None or isinstance(found.index, pandas.RangeIndex)
+        data = data if is_numbered else data._replace(index=found.index)
+    elif not found.ndim:
+        raise InputError(f"{path} holds one number, not rows")
+    else:  # pandas computes with the bytes of this machine
+        shape = () if names or found.dtype.names else found.shape[1:] or (1,)
+        found = found.astype(np.uint8 if found.dtype == bool else found.dtype.newbyteorder("="))
+        flat = found.reshape(len(found), int(np.prod(shape))) if shape else found
+        found = pandas.DataFrame(flat, columns=names or None)
+    check_distinct(found.columns, f"the columns of {path}", "rename one; of genes, adata.var_names_make_unique() does")
+    rows = found.rename(columns=str).reset_index(drop=True)
+    return data._replace(said=said, rows=rows, index=_names_of(data.index), shape=shape)
 
 
-def _names_of(table: Any) -> Any:
-    """Return the index of a DataFrame as a Series; one without a name is called "name"."""
-    return table.index.to_series(name=table.index.name or "name")
+def _names_of(index: Any) -> Any:
+    return None if index is None else index.to_series(name=index.name or "name")
 
 
-def _text(path: Path, options: Namespace, count: int | None) -> Data:
-    """Return the table of a text by pandas; a first column without a name is the index."""
-    import pandas
-
-    separator, decimal = signs = _signs(path, options)
-    text = _decoded(path, options)
-    first, second = (*_first_rows(text, separator), [], [])[:2]
-    if count is not None and len(first) == 1:  # of labels, one for each row: exactly one of the two readings can be
-        has_header = sum(map(bool, map(str.strip, text.split("\n")))) == count + 1
-        options = Namespace(**vars(options) | {"header": has_header})
-    header = _header(path, first, second, signs, options)
-    if header == "names of R":
-        text = f'""{" " if separator == BLANKS else separator}{text}'
-    has_header, is_edge = header != "a row", options.given == "edges" and count is None
-    is_unnamed = header == "names of R" or (has_header and not first[0])
-    try:
-        frame = pandas.read_csv(
-            io.StringIO(text),
-            sep=separator,
-            header=0 if has_header else None,
-            names=None if has_header else [str(i) for i in range(len(first))],
-            converters=dict.fromkeys(filter(None, [options.index, UNNAMED * is_unnamed]), str),  # keep 007
-            dtype=str if is_edge else dict.fromkeys(options.one_hot, str),  # as written: 1 is another value than 1.0
-            keep_default_na=not is_edge,
-            decimal=decimal,
-            thousands=options.thousands,
-            na_values=options.missing,
-            skipinitialspace=True,
-            low_memory=False,
+def _text(path: Path, member: str, options: Namespace, count: int | None) -> Data:
+    separator, decimal = _signs(path, options)
+    lines = dict(enumerate(_decoded(path, options.encoding or "utf-8").removesuffix("\n").split("\n"), 1))
+    asked = options.skip_lines or {}
+    if not isinstance(asked, Mapping) and (lost := [i for i in asked if i not in lines]):
+        raise InputError(f"--skip-lines has numbers of lines from 1, got {lost[0]}; {path} has {len(lines)} lines")
+    # Of lines that were skipped in another file only those of the same text.
+    skipped = {i: lines[i] for i in asked if not isinstance(asked, Mapping) or asked[i] == lines.get(i)}
+    rest = {i: line for i, line in lines.items() if i not in skipped}
+    start = next((i for i, line in rest.items() if line.strip()), 0)
+    if not start:
+        raise InputError(f"{path} is empty")
+    rest = {i: line for i, line in rest.items() if i >= start}
+    cells = _cells(path, rest, separator, options)
+    breaks = len(rest) - len(cells)
+    if cells.shape[1] > 1:  # of one column a blank line is a missing cell
+        cells = cells[(cells != "").any(axis=1)]
+    first, start, is_named = cells.iloc[0].tolist(), start if breaks else int(cells.index[0]), options.header
+    if count is not None:
+        is_named, over = _is_named(path, cells, member, count)
+        cells = cells.iloc[: len(cells) - over]
+    numbers = numbers_of_text(cells.iloc[0].str.replace("−", "-"), decimal, options.thousands).notna().to_numpy()
+    if is_named is None and (numbers.any() or not any(first)):
+        found = f"numbers ({listed(np.array(first)[numbers], 4)})" if numbers.any() else "no names"
+        way = "say --header if it names the columns, or --no-header if it is a row like the others"
+        way = way if count is None else f"say {path}:NAME with a name in it, or {path}:0 for a column by its number"
+        raise InputError(f"{path}: line {start} has {found}: {way}")
+    is_named, said = is_named is not False, f"line {start} names the columns"
+    if is_named:
+        way = (
+            f"rename one, or count columns by --no-header --skip-lines {' '.join(map(str, sorted({*skipped, start})))}"
         )
-    except (pandas.errors.ParserError, pandas.errors.EmptyDataError) as error:
-        why = " ".join(str(error).removeprefix("Error tokenizing data. C error: ").split())
-        raise InputError(f"{path}: {why}; --skip-lines leaves lines out, --separator names another sign") from error
+        check_distinct(first, f"the names in line {start} of {path}", way if count is None else "rename one")
+        names, cells = first, cells.iloc[1:]
+    else:
+        names, said = [str(i) for i in range(len(first))], "no line names the columns, which are counted from 0"
+    kept, index = {options.index, "" if is_named and not first[0] else options.index}, None
+    if options.given == "edges" and count is None:
+        frame = cells.set_axis(names, axis=1)
+    else:
+        frame = _columns(path, cells, names, (separator, decimal), kept, options)
     if len(first) == 1 and not options.separator and frame.iloc[:, 0].dtype.kind not in "iuf":
-        for other in (sign for sign in (";\t|, " if count is None else ";\t|") if sign in first[0]):
-            raise InputError(f"{path}: line 1 is one cell, {first[0]!r}: say --separator {other!r} if it is several")
-    said = "line 1 names the columns" if has_header else "no line names the columns, which are counted from 0"
-    if not is_unnamed:
-        return Data(str(path), said, frame)
-    index, way = frame.pop(UNNAMED).rename("name"), "the index"
-    if options.index in frame:
-        index, way = None, "left out as --index names another"
-    return Data(str(path), f"{said}; the first one, which has no name, is {way}", frame, index)
+        for other in (sign for sign in ";\t|, " if sign in first[0] and (count is None or sign != " ")):
+            way = f"say --separator {other!r} if it is several, --separator {separator!r} if it is one"
+            if count is not None:
+                way = f".to_csv('labels.csv', sep={separator!r}, index=False)"
+                way = f"in Python: pandas.read_csv({str(path)!r}, sep={other!r}){way}"
+            raise InputError(f"{path}: line {start} is one cell, {first[0]!r}: {way}")
+    parts = {"names": int(is_named), "skipped": len(skipped), "within cells": breaks, "rows": len(cells)}
+    parts["blank"] = len(lines) - sum(parts.values())
+    account = f"{len(lines):,} = {' + '.join(f'{n:,} {what}' for what, n in parts.items() if n)}"
+    account += "".join(f"; skipped: {i} {line[:40]!r}" for i, line in [*skipped.items()][:SHOWN])
+    account += "".join(f"; not skipped, unlike before: {i}" for i in [*asked][:SHOWN] if i not in skipped)
+    if "" in kept:
+        index, is_other = frame.pop("").rename("name"), options.index in frame
+        said += (
+            f"; the first one, which has no name, is {'left out as --index names another' if is_other else 'the index'}"
+        )
+        index = None if is_other else index
+    return Data(str(path), said, frame, index, None, () if is_named else (len(first),), account, skipped)
+
+
+def _cells(path: Path, lines: dict[int, str], separator: str, options: Namespace) -> Any:
+    pandas = import_module("pandas")
+    text, numbers = "".join(f"{line}\n" for line in lines.values()), [*lines]
+    if separator == " ":
+        text = re.sub(r"[ \t]+", " ", re.sub(r"^[ \t]+|[ \t]+$", "", text, flags=re.MULTILINE))
+    quoting = csv.QUOTE_NONE if options.quotes is False else csv.QUOTE_MINIMAL
+    try:
+        frame = pandas.read_csv(io.StringIO(text), sep=separator, quoting=quoting, **AS_WRITTEN)
+    except pandas.errors.ParserError as error:
+        if "EOF" in str(error):
+            raise InputError(f"{path}: a quote is not closed: --no-quotes makes quotes signs like others") from error
+        most, row, found = map(int, re.findall(r"\d+", str(error)))
+        lacks_name = row == 2 and found == most + 1  # as R writes tables
+        if options.index == "name" and lacks_name:
+            return _cells(path, lines | {numbers[0]: f'""{separator}{lines[numbers[0]]}'}, separator, options)
+        where, others = numbers[row - 1], range(1, numbers[row - 1])
+        ways = ["--index name if the first column names the rows"] if lacks_name else []
+        ways += [f"--skip-lines {' '.join(map(str, others))} if there are titles above"] if row <= SHOWN else []
+        skipped = " ".join(map(str, sorted({*others, where} - {*numbers} | {where})))
+        ways.append(f"--skip-lines {skipped} if that is no row, --separator ';' --decimal , if commas are decimal")
+        raise InputError(
+            f"{path}: line {where} has {found} cells, those above {most}: say {', '.join(ways)}"
+        ) from error
+    breaks = len(lines) - len(frame)
+    if breaks and not options.quotes:
+        cell = next((cell for name in frame for cell in frame[name] if "\n" in cell), "")[:40]
+        way = "say --quotes if cells hold line breaks, --no-quotes if quotes are signs like others"
+        raise InputError(f"{path}: line breaks lie within quoted cells, such as {cell!r}: {way}")
+    if "quotes" in options.own and not (breaks if options.quotes else '"' in text):
+        raise InputError(f"--{'' if options.quotes else 'no-'}quotes has no effect on {path}: leave it out")
+    frame.index = frame.index if breaks else pandas.Index(numbers, name="line")
+    return frame.apply(lambda cells: cells.str.strip())
+
+
+def _is_named(path: Path, cells: Any, member: str, count: int) -> tuple[bool | None, int]:
+    name, *labels = cells[0].tolist()
+    if cells.shape[1] > 1:
+        is_counted = member.isdigit() and int(member) < cells.shape[1]
+        return True if member in cells.iloc[0].tolist() else False if is_counted else None, 0
+    check_known([member] if member else [], [name, "0"], str(path))
+    blank = next((i for i, label in enumerate(reversed(labels)) if label), 0)
+    fits = [(named, over) for named in (True, False) for over in range(blank + 1) if len(cells) - named - over == count]
+    fits = [fit for fit in fits if member in ("", name if fit[0] else "0")]
+    if not fits:
+        way = "an --index NAME of both files joins labels"
+        raise InputError(f"{path} must hold a label for each of the {count} rows, got {len(cells)} lines; {way}")
+    numbers, times = numbers_of_text(cells[0], ".", None).notna().tolist(), Counter(filter(None, labels))
+    is_odd = not numbers[0] and name not in times and (all(numbers[1:]) or min(times.values(), default=1) > 1)
+    if len(fits) > 1 or (not member and not fits[0][0] and is_odd):
+        way = f"say {path}:{name} if it is a name, and a label is missing or empty, {path}:0 if it is a label"
+        raise InputError(f"{path}: line 1, {name!r}, may be a name or a label: {way}")
+    return fits[0]
+
+
+def _columns(path: Path, cells: Any, names: list[str], signs: tuple[str, str], kept: Any, options: Namespace) -> Any:
+    pandas = import_module("pandas")
+    (separator, decimal), thousands, columns, has_acted = signs, options.thousands, {}, False
+    marks = {"", *MISSING} - {*(options.keep or ())} | {*(options.missing or ())}
+    for name, (_, column) in zip(names, cells.items(), strict=True):
+        columns[name] = column if name in kept else column.mask(column.isin(marks))
+        numbers = numbers_of_text(columns[name], decimal, thousands)
+        if name not in kept and name not in options.one_hot and (numbers.notna() == columns[name].notna()).all():
+            has_acted |= not numbers.equals(numbers_of_text(columns[name], decimal, None))
+            columns[name] = numbers
+    has_point = cells.apply(lambda column: column.str.contains(decimal, regex=False)).any(axis=None)
+    idle = {"thousands": not has_acted, "decimal": decimal != "." and not has_point}
+    idle["missing"] = any(not (cells == mark).any(axis=None) for mark in options.missing or ())
+    idle["keep"] = any(word not in MISSING or not (cells == word).any(axis=None) for word in options.keep or ())
+    for name in (name for name in idle if idle[name] and name in options.own):
+        way = "another --separator such as ';', if cells end there" if decimal == separator else "leave it out"
+        raise InputError(f"--{name} has no effect on {path}, where nothing is written so: {way}")
+    return pandas.DataFrame(columns, cells.index)
+
+
+def numbers_of_text(cells: Any, decimal: str, thousands: str | None) -> Any:
+    """Return the numbers that cells write with these signs, NaN where a cell is none: 1,23 is not 123."""
+    pandas = import_module("pandas")
+    if thousands:
+        sign = next((f"[{group}]" for group in ALIKE if thousands in group), re.escape(thousands))
+        pattern = rf"[-+]?[0-9]{{1,3}}({sign}[0-9]{{3}})+({re.escape(decimal)}[0-9]*)?"
+        cells = cells.mask(cells.str.fullmatch(pattern, na=False), cells.str.replace(sign, "", regex=True))
+    if decimal != ".":
+        cells = cells.str.replace(".", "x", regex=False).str.replace(decimal, ".", regex=False)
+    return pandas.to_numeric(cells, errors="coerce")
 
 
 def _signs(path: Path, options: Namespace) -> tuple[str, str]:
-    """Return the separator of cells and the sign of decimals; raise `InputError` if two signs are one, or a word."""
     usual = "\t" if path.name.lower().removesuffix(".gz").endswith(".tsv") else ","
-    given = SIGNS.get(options.separator, usual if options.separator is None else options.separator)
-    decimal = options.decimal or "."
-    for name, sign in ("separator", given), ("decimal", decimal), ("thousands", options.thousands or "'"):
-        if len(sign) != 1 and sign != BLANKS:
+    separator = SIGNS.get(options.separator, usual if options.separator is None else options.separator)
+    decimal = "." if options.decimal is None else options.decimal
+    thousands = " " if options.thousands is None else options.thousands
+    for name, sign in ("separator", separator), ("decimal", decimal), ("thousands", thousands):
+        if len(sign) != 1 or sign.isalnum() or sign in '"+-\n\r' or not (sign.isascii() or name == "thousands"):
             raise InputError(f"--{name} is one sign, or for --separator tab or blank, got {sign!r}")
-    if decimal in (given, options.thousands):
-        raise InputError(f"--decimal {decimal} needs another separator of cells and of thousands: --separator ';'")
-    return given, decimal
+    if decimal == thousands:
+        raise InputError(f"--thousands {thousands} needs another sign of decimals: --decimal ,")
+    return separator, decimal
 
 
-def _decoded(path: Path, options: Namespace) -> str:
-    """Return the text of a file without the lines to skip, and without blank lines at the beginning."""
+def _decoded(path: Path, encoding: str) -> str:
     with _opened(path) as file:
         content: bytes = file.read()
-    encoding = options.encoding or "utf-8"
-    text = _as_text(content, encoding)
-    if text is None:
+    if (text := _as_text(content, encoding)) is None:
         likely = next((name for name in LIKELY if _as_text(content, name)), "")
         way = f"say --encoding {likely}, or another that it is in" if likely else "save what it holds as .npy"
         raise InputError(f"{path} is not text in {encoding}: {way}")
-    text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
-    if options.skip_lines:
-        if min(options.skip_lines) < 1:
-            raise InputError(f"--skip-lines has numbers of lines from 1, got {min(options.skip_lines)}")
-        text = "\n".join(line for i, line in enumerate(text.split("\n"), 1) if i not in options.skip_lines)
-    if not text.strip():
-        raise InputError(f"{path} is empty")
-    return re.sub(r"\A([ \t]*\n)+", "", text)
+    return text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
 
 
 def _as_text(content: bytes, encoding: str) -> str | None:
-    """Return bytes as text, or None if they are none, or hold zeros."""
     try:
         text = content.decode(encoding)
     except (UnicodeError, LookupError):
         return None
     return None if "\0" in text else text
-
-
-def _first_rows(text: str, separator: str) -> list[list[str]]:
-    """Return the cells of the first two lines that are not blank."""
-    rows: Iterable[list[str]] = (line.split() for line in io.StringIO(text))
-    if separator != BLANKS:
-        rows = csv.reader(io.StringIO(text), delimiter=separator, skipinitialspace=True)
-    cells = ([cell.strip().strip('"') for cell in row] for row in rows)
-    return list(islice((row for row in cells if row not in ([], [""])), 2))
-
-
-def _header(path: Path, first: list[str], second: list[str], signs: tuple[str, str], options: Namespace) -> str:
-    """Return what line 1 is: "names", "names of R", which lack one for the names of rows, or "a row"."""
-    separator, decimal = signs
-    numbers = [cell for cell in first if is_number(cell.replace(decimal, ".").replace("−", "-"))]
-    if options.header is None and (numbers or not any(first)):
-        way = "say --header if it names the columns, or --no-header if it is a row like the others"
-        raise InputError(f"{path}: line 1 has {f'numbers ({listed(numbers, 4)})' if numbers else 'no names'}: {way}")
-    if not second or len(second) == len(first):
-        return "a row" if options.header is False else "names"
-    is_clear = second[-1] != "" and (separator != "," or not is_number(second[0]))  # else it may have decimal commas
-    if options.header is not False and len(second) == len(first) + 1 and (options.index == "name" or is_clear):
-        return "names of R"
-    cells = f"line 1 has {len(first)} cells ({listed(first, 4)}), the next {len(second)} ({listed(second, 4)})"
-    way = "drop separators at line ends, lines above the names by --skip-lines, or say --separator ';' or --decimal ,"
-    raise InputError(f"{path}: {cells}: {way}, or --index name if the first one, without a name, names the rows")
-
-
-def is_number(cell: Any) -> bool:
-    """Return whether a cell is a number, or writes a finite one."""
-    try:
-        return not isinstance(cell, (bool, np.bool_)) and bool(np.isfinite(float(cell)))
-    except (TypeError, ValueError):
-        return False

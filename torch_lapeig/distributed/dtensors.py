@@ -63,9 +63,6 @@ def by_number(points: ShardedPoints, rows: Tensor) -> Tensor:
 
 
 def _dtensor(rows: Tensor, mesh: DeviceMesh, total: int) -> Tensor:
-    shape = torch.Size([total, *rows.shape[1:]])
-    stride = torch.empty(shape, device="meta").stride()
-    result: Tensor = DTensor.from_local(
-        rows.contiguous(), mesh, [Shard(0)], run_check=False, shape=shape, stride=stride
-    )
-    return result
+    whole = torch.empty(total, *rows.shape[1:], device="meta")
+    options: Any = {"run_check": False, "shape": whole.shape, "stride": whole.stride()}
+    return DTensor.from_local(rows.contiguous(), mesh, [Shard(0)], **options)

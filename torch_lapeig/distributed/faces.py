@@ -13,7 +13,7 @@ from torch.distributed.checkpoint.storage import StorageReader
 from torch.distributed.tensor import DTensor
 
 from torch_lapeig.distributed.dtensors import as_given, equal_part, of_all, own_rows, part_of
-from torch_lapeig.distributed.fits import ROWS, SMALL, ShardedFit, centres_or_axes, labels_of
+from torch_lapeig.distributed.fits import ROWS, SMALL, ShardedFit, centres_or_axes
 from torch_lapeig.distributed.graph import ShardedGraph, check_rule, sharded_graph
 from torch_lapeig.distributed.points import ShardedPoints
 from torch_lapeig.distributed.ranks import DistributedError, Ranks, in_words
@@ -38,9 +38,9 @@ class Sharded(nn.Module):
     """Method or loss on one set of points; each process passes its own rows and receives their results.
 
     Every process of the group calls every method, with any number of rows, zero included, in any order. The answer
-    equals the answer for all rows on one process. The loss of a training is the sum of the losses that the processes
-    return: each returns its share, and rows get the gradient of the sum. Every process has all parameters, whose
-    gradients are the part from its own rows: `sum_gradients` adds the parts.
+    equals that for all rows on one process. The loss of a training is the sum of the losses that the processes return,
+    and rows get the gradient of the sum. Every process has all parameters, whose gradients are the part from its own
+    rows: `sum_gradients` adds the parts.
 
     Args:
         module: a `LaplacianEigenmaps`, `SpectralClustering`, `LaplacianSmoothness` or `SpectralLoss`, whose graph is
@@ -62,20 +62,15 @@ class Sharded(nn.Module):
     `torch.distributed.checkpoint` saves. It loads on any number of processes, all of which call ``load_state_dict``:
     see ``room_for``.
 
-    Raises:
-        TypeError, ValueError: a module or options that need the whole graph in one process (``components="separate"``)
-            or random numbers; when called, on the process with invalid input.
-        DistributedError: another process has raised, or has other arguments.
+    Raises: TypeError, ValueError: a module or options that need the whole graph in one process
+    (``components="separate"``) or random numbers; when called, on the process with invalid input. DistributedError:
+    another process has raised, or has other arguments.
 
     >>> from torch_lapeig import KNN, LaplacianEigenmaps
-    >>> x = torch.rand(
-    ...     200, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0)
-    ... )
-    >>> module = Sharded(LaplacianEigenmaps(2, KNN(8)))
-    >>> y = LaplacianEigenmaps(2, KNN(8))(x)
-    >>> torch.allclose(module(x), y)
+    >>> x, model = torch.rand(200, 3, dtype=torch.float64), LaplacianEigenmaps(2, KNN(12))
+    >>> torch.allclose(Sharded(model)(x), model(x))
     True
-    >>> torch.allclose(module.fit(x).transform(x[:5]), y[:5])
+    >>> torch.allclose(Sharded(model).fit(x).transform(x[:5]), model(x)[:5])
     True
     """
 
@@ -120,21 +115,16 @@ class Sharded(nn.Module):
             points, graph = self._spread("fit", x, LaplacianEigenmaps, SpectralClustering)
             laplacian, found, pairs = self._solve(points, graph)
             is_njw = getattr(self.module, "variant", "") == "njw"
-            nodes = {
-                "train_vectors": pairs[-1].vectors if is_njw else found.embedding,
-                "train_weighting": self.module.weights.state(points.x, graph),
-            }
-            if laplacian.normalization == "symmetric":
-                nodes["train_degrees"] = laplacian.degrees
-            if laplacian.normalization == "unnormalized":
-                nodes["train_noise"] = self.module._error_of_values(laplacian)
+            nodes = {"train_vectors": pairs[-1].vectors if is_njw else found.embedding}
+            nodes["train_weighting"] = self.module.weights.state(points.x, graph)
+            nodes |= self.module._of_laplacian(laplacian)
             fit = ShardedFit(self.module, points, graph, nodes, found.eigenvalues)
             own = {"embedding_": found.embedding}
             small = {name + "_": getattr(found, name) for name in ("eigenvalues", "residuals", "gap")}
             if isinstance(self.module, SpectralClustering):
                 name = "cluster_centers_" if self.module.assign_labels == "kmeans" else "cluster_axes_"
                 small[name] = centres_or_axes(self.module, points, found.embedding, found.eigenvalues)
-                own["labels_"] = labels_of(self.module, found.embedding, small[name])
+                own["labels_"] = self.module._labels_of(found.embedding, small[name])
             rows = fit.kept(own)
             self._keep(fit, rows, small, {name: as_given(points.home(y), x) for name, y in own.items()})
         return self
@@ -152,23 +142,19 @@ class Sharded(nn.Module):
             prefix: prefix of this module's names in the checkpoint, such as ``"model."`` for
                 ``{"model": module.state_dict()}``.
 
-        Raises:
-            OSError: the checkpoint cannot be read. DistributedError: by another process, or theirs differs.
+        Raises: OSError: the checkpoint cannot be read. DistributedError: by another process, or theirs differs.
 
         >>> import tempfile, warnings
         >>> import torch.distributed.checkpoint as dcp
         >>> from torch_lapeig import KNN, LaplacianEigenmaps
-        >>> x = torch.rand(
-        ...     60, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0)
-        ... )
-        >>> module, fresh = (Sharded(LaplacianEigenmaps(2, KNN(8))) for _ in range(2))
+        >>> x = torch.rand(60, 3)
+        >>> module, fresh = (Sharded(LaplacianEigenmaps(2, KNN(9))) for _ in range(2))
         >>> with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         ...     warnings.simplefilter("ignore")
         ...     _ = dcp.save({"model": module.fit(x).state_dict()}, checkpoint_id=folder)
         ...     state = {"model": fresh.room_for(folder, "model.")}
         ...     dcp.load(state, checkpoint_id=folder)
-        >>> fresh.load_state_dict(state["model"])
-        <All keys matched successfully>
+        >>> _ = fresh.load_state_dict(state["model"])
         >>> torch.allclose(fresh.transform(x[:5]), module.transform(x[:5]))
         True
         """
@@ -256,7 +242,7 @@ class Sharded(nn.Module):
         """Return the cluster of each new point ``(q, D)`` of this process, int64 ``(q,)``; −1 without neighbours."""
         rows = own_rows(self._rows_of("predict", x_new, SpectralClustering), self.ranks, "x_new")
         matrix = self.cluster_centers_ if self.module.assign_labels == "kmeans" else self.cluster_axes_
-        return as_given(labels_of(self.module, rows, matrix), x_new)
+        return as_given(self.module._labels_of(rows, matrix), x_new)
 
     def _facts(self, method: str, kinds: tuple[type, ...], name: str, given: Any) -> dict[str, object]:
         """Return the facts of a call on which ranks must agree; raise if its points or the module are invalid."""
@@ -280,9 +266,17 @@ class Sharded(nn.Module):
             return points, self.module.weights(points.x, graph)
 
     def _loss(self, y: Tensor, x: Tensor) -> Tensor:
+        def facts() -> dict[str, Any]:
+            own = own_rows(y, self.ranks, "y")
+            checks.check_floating(checks.half_to_float32(own), "y")
+            if own.ndim != 2 or len(own) != points.given:
+                raise ValueError(f"y must have shape ({points.given}, k) to go with the points, got {tuple(own.shape)}")
+            checks.check_finite(own, "y")
+            return checks.facts_of_rows(y=own)
+
         with self.ranks.guard():
             points, graph = self._spread("forward", x)
-            self.ranks.agree("Sharded.forward", lambda: _check_rows(own_rows(y, self.ranks, "y"), points.given))
+            self.ranks.agree("Sharded.forward", facts)
             here = points.here(own_rows(y, self.ranks, "y"))
             return self.module._of_graph(here, self.module.weights(points.x, graph))  # type: ignore[no-any-return]
 
@@ -305,14 +299,10 @@ class Sharded(nn.Module):
 def sum_gradients(module: nn.Module, ranks: Ranks) -> None:
     """Replace each parameter's gradient by its sum over ranks, between the backward pass and the optimiser's step.
 
-    Every rank has all parameters, and the part of their gradient from its own rows. If `DistributedDataParallel`
-    averages the parts over these ranks, multiply the loss by ``ranks.world`` instead.
+    All ranks call it, with equal parameters, of whose gradient each has the part from its own rows. If
+    `DistributedDataParallel` averages the parts, multiply the loss by ``ranks.world`` instead.
 
-    Args:
-        module: module with equal parameters on all ranks. ranks: the processes, all of which call this function.
-
-    Raises:
-        DistributedError: parameters of other shapes or dtypes on another rank.
+    Raises: DistributedError: parameters of other shapes or dtypes on another rank.
 
     >>> layer = nn.Linear(2, 1)
     >>> layer(torch.ones(1, 2)).sum().backward()
@@ -343,11 +333,3 @@ def _facts_of_fit(saved: State) -> dict[str, object]:
             raw = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
             facts[f"contents of {name} in the state"] = hashlib.blake2b(raw.data, digest_size=8).hexdigest()
     return facts
-
-
-def _check_rows(y: Any, rows: int) -> dict[str, Any]:
-    checks.check_floating(checks.half_to_float32(y), "y")
-    if y.ndim != 2 or len(y) != rows:
-        raise ValueError(f"y must have shape ({rows}, k) to go with the points, got {tuple(y.shape)}")
-    checks.check_finite(y, "y")
-    return checks.facts_of_rows(y=y)

@@ -82,13 +82,8 @@ class ShardedFit:
         state = {name: rows[order] for name, rows in part.items()}
         row, col = order.argsort()[torch.searchsorted(place, ends)].unbind(1)
         edges = (row * len(place) + col).argsort()
-        return {
-            **state,
-            "embedding_": state["train_vectors"],
-            "train_edges": torch.stack([row, col])[:, edges],
-            "train_connectivity": connectivity[edges],
-            "train_eigenvalues": self.eigenvalues,
-        }
+        state |= {"train_edges": torch.stack([row, col])[:, edges], "train_connectivity": connectivity[edges]}
+        return state | {"embedding_": state["train_vectors"], "train_eigenvalues": self.eigenvalues}
 
     def _edges_of(self, places: Tensor) -> tuple[Tensor, Tensor]:
         """Return edges that begin at ascending places on any rank: both ends, int64 ``(E, 2)``, and connectivity."""
@@ -113,8 +108,3 @@ def centres_or_axes(module: Any, points: ShardedPoints, rows: Tensor, eigenvalue
         return fitted._parted(np.random.RandomState(module.seed))  # type: ignore[no-any-return]
 
     return ranks.of_first(found).to(rows.device)  # type: ignore[no-any-return]
-
-
-def labels_of(module: Any, rows: Tensor, matrix: Tensor) -> Tensor:
-    """Return the nearest centre or axis of each row, int64 ``(n,)``; −1 for zeros."""
-    return module._nearest(rows, matrix).masked_fill(rows[:, 0] == 0, -1)  # type: ignore[no-any-return]

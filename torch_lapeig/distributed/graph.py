@@ -29,11 +29,9 @@ class ShardedGraph(Graph):
 
     >>> from torch_lapeig import Laplacian, eigenpairs
     >>> row, col = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
-    >>> path = ShardedGraph.from_rows(
-    ...     Ranks(), row, col, torch.ones(4, dtype=torch.float64), 3
-    ... )
+    >>> path = ShardedGraph.from_rows(Ranks(), row, col, torch.ones(4), 3)
     >>> eigenpairs(Laplacian(path), 2).values.round(decimals=6) + 0
-    tensor([0., 1.], dtype=torch.float64)
+    tensor([0., 1.])
     """
 
     @classmethod
@@ -48,9 +46,8 @@ class ShardedGraph(Graph):
             weight: ``(E,)``, float32 or float64, equal for both directions; gradients flow to it.
             nodes: number of nodes of this rank, ≥ 0.
 
-        Raises:
-            TypeError, ValueError: on a rank with invalid arguments; on all ranks if an edge lacks its reverse, or the
-                reverse has another weight. DistributedError: on the other ranks.
+        Raises: TypeError, ValueError: on a rank with invalid arguments; on all ranks if an edge lacks its reverse, or
+        the reverse has another weight. DistributedError: on the other ranks.
         """
         call = "ShardedGraph.from_rows"
         ranks.agree(call, lambda: _facts_of_rows(row, col, weight, nodes))
@@ -86,20 +83,16 @@ def sharded_graph(points: ShardedPoints, rule: KNN | Radius) -> ShardedGraph:
     Args:
         points: points spread over ranks. rule: an exact `KNN`, or `Radius`.
 
-    Raises:
-        TypeError: another rule. ValueError: an approximate search; the errors of the rule.
+    Raises: TypeError: another rule. ValueError: an approximate search; the errors of the rule.
 
-    >>> x = torch.tensor([[0.0], [1.0], [3.0]])
-    >>> # equals KNN(1)(x).weight.sum()
-    >>> sharded_graph(ShardedPoints.spread(x, Ranks()), KNN(1)).weight.sum()
+    >>> points = ShardedPoints.spread(torch.tensor([[0.0], [1.0], [3.0]]), Ranks())
+    >>> sharded_graph(points, KNN(1)).weight.sum()
     tensor(3.)
     """
     ranks = points.ranks
     ranks.agree("sharded_graph", lambda: {"neighbors": check_rule(rule)})
     search = ShardedSearch(points, rule.metric)
-    symmetrize: Symmetrize = "union"
     if isinstance(rule, KNN):
-        symmetrize = rule.symmetrize
         k = min(rule.k, points.offsets[-1] - 1)
         found = search.nearest(k).places
         row = torch.arange(len(found), device=found.device).repeat_interleave(k)
@@ -116,6 +109,7 @@ def sharded_graph(points: ShardedPoints, rule: KNN | Radius) -> ShardedGraph:
     del chosen_by  # the array is as large as the graph
     keys, directions = both.sort().values.unique_consecutive(return_counts=True)
     del both
+    symmetrize: Symmetrize = rule.symmetrize if isinstance(rule, KNN) else "union"
     row, place, weight = kept_edges(keys // total, keys % total, directions, symmetrize, points.x.dtype)
     pattern = ShardedPattern(ranks, offsets, row, place, points.numbers)
     return ShardedGraph.trusted(pattern, weight.index_select(0, pattern.given_order))._with(metric=rule.metric)
@@ -127,10 +121,8 @@ def _facts_of_rows(row: Tensor, col: Tensor, weight: Tensor, nodes: int) -> dict
     checks.check_indices(col, "col")
     checks.check_floating(weight, "weight")
     if not row.shape == col.shape == weight.shape or row.ndim != 1:
-        raise ValueError(
-            f"row, col and weight must have the same shape (E,), got {tuple(row.shape)}, {tuple(col.shape)} and "
-            f"{tuple(weight.shape)}"
-        )
+        got = f"{tuple(row.shape)}, {tuple(col.shape)} and {tuple(weight.shape)}"
+        raise ValueError(f"row, col and weight must have the same shape (E,), got {got}")
     checks.check_finite(weight, "weight")
     checks.check_non_negative(weight, "weight")
     return checks.facts_of_rows(weight=weight)

@@ -40,8 +40,6 @@ class ShardedPattern(SparsePattern):
         numbers: int64 ``(n,)``, 0 to N − 1, a number of each own node that does not depend on the ranks; random vectors
             and ties depend on it.
 
-    The arguments are not checked here; `ShardedGraph.from_rows` checks the edges that it receives.
-
     >>> row, col = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
     >>> path = ShardedPattern(Ranks(), [0, 3], row, col, torch.arange(3))
     >>> path.sum_rows(torch.ones(4))
@@ -71,8 +69,6 @@ class ShardedPattern(SparsePattern):
 
     def __repr__(self) -> str:
         return f"ShardedPattern({self.total} of {self.offsets[-1]} nodes, {len(self)} edges, {self.ranks})"
-
-    # --- Operations on all nodes --------------------------------------------------------------------------------------
 
     def largest(self, x: Tensor) -> Tensor:
         """Return the largest magnitude in each column over all ranks; infinite where there is a NaN."""
@@ -130,8 +126,6 @@ class ShardedPattern(SparsePattern):
         keys = self.ranks.gather(keys.unique()).unique()
         return label_components((keys // len(roots)).int(), (keys % len(roots)).int(), len(roots))[place]
 
-    # --- Values at the ends of edges ----------------------------------------------------------------------------------
-
     def at_columns(self, y: Tensor) -> Tensor:
         """Return the own rows ``(n, m)`` and those that this rank needs from others."""
         return self.halo.with_halo(y)
@@ -155,8 +149,6 @@ class ShardedPattern(SparsePattern):
         # Sent by rank and second node, received by rank and first node: both list the edges in one order.
         sent, received = self.cross[far.argsort(stable=True)], self.cross[rank.argsort(stable=True)]
         return self.inner, reverse, sent, received, counts
-
-    # --- Products -----------------------------------------------------------------------------------------------------
 
     direct_tension = PatternBase.direct_tension  # the ends lie on several ranks: a product is used
 

@@ -1,12 +1,11 @@
 """The processes that share a graph: their exchanges, agreements and failures.
 
-There are only two kinds of messages: sums and maxima of small tensors that all ranks have, and rows that go from the
-ranks that have them to ranks that need them (`all_to_all_single`). Both are differentiable as one program that all
-ranks run: the loss is the sum of the ranks' losses, and each tensor has the gradient of this sum. So the derivative of
-a sum over ranks is a sum over ranks, and the derivative of an exchange is the exchange back.
+There are two kinds of messages: sums and maxima of small tensors that all ranks have, and rows that go to the ranks
+that need them (`all_to_all_single`). Both are differentiable as one program that all ranks run, whose loss is the sum
+of the ranks' losses: the derivative of a sum is a sum, and the derivative of an exchange is the exchange back.
 
-A rank that waits for the others polls the store of the group. A rank that has failed writes its error there; if a rank
-has died or does not come, the wait ends with an error. No rank waits longer than ``timeout``.
+A rank that waits polls the store of the group, where a rank that has failed writes its error; if a rank has died or
+does not come, the wait ends with an error. No rank waits longer than ``timeout``.
 """
 
 from __future__ import annotations
@@ -48,7 +47,6 @@ Exchange = Callable[[Tensor], Tensor]
 class DistributedError(RuntimeError):
     """Error of ranks that do not agree, or of another rank that failed, died or did not come in time.
 
-    >>> # in an except clause: save the results, and end
     >>> issubclass(DistributedError, RuntimeError)
     True
     """
@@ -66,11 +64,10 @@ class Ranks:
         world, rank: the number of processes, and the number of this process.
         sent: bytes sent by this rank. calls: collectives so far.
         messages: blocks of rows sent to another rank. most_rows: maximum rows of one collective.
-        same_bits: whether small dense problems have equal results, to the last bit, on all ranks. If not, all use the
-            result of the first rank, which costs a message each.
+        same_bits: whether small dense problems have equal results, to the last bit, on all ranks; if not, all use the
+            first rank's.
 
-    Raises:
-        TypeError, ValueError: no group, or a mesh of several dimensions. DistributedError: the others do not come.
+    Raises: TypeError, ValueError: no group, or a mesh of several dimensions. DistributedError: the others do not come.
 
     >>> ranks = Ranks()
     >>> ranks.world, ranks.rank
@@ -109,8 +106,6 @@ class Ranks:
     def __repr__(self) -> str:
         return f"Ranks(world={self.world}, rank={self.rank})"
 
-    # --- Sums and maxima ----------------------------------------------------------------------------------------------
-
     def sum(self, x: Tensor) -> Tensor:
         """Return Σ over ranks, identical to the last bit on all ranks; without gradients."""
         return self._reduce(x, dist.ReduceOp.SUM)
@@ -145,8 +140,6 @@ class Ranks:
         out = x.detach().contiguous().clone()
         self.sent += out.numel() * out.element_size()
         return self._call(lambda: dist.all_reduce(_lent(out), operation, group=self.group, async_op=True), out, 0)
-
-    # --- Rows ---------------------------------------------------------------------------------------------------------
 
     def exchange(self, rows: Tensor, send: Sequence[int], recv: Sequence[int]) -> Tensor:
         """Return rows in the order of their source from rows in the order of their destination; without gradients."""
@@ -191,17 +184,13 @@ class Ranks:
         """Return the numbers ``n`` of all ranks."""
         return self.counts([n] * self.world)
 
-    # --- Agreement and failure ----------------------------------------------------------------------------------------
-
     def agree(self, call: str, check: Callable[[], dict[str, Any] | None]) -> None:
         """Run a check on every rank; raise on all ranks unless all pass, in one call and with equal facts.
 
         A rank whose own check fails raises the error of the check, the others a `DistributedError` that quotes it. The
         group stays usable. Each public function and method of a sharded object begins with this call.
 
-        Args:
-            call: the name of the function or method.
-            check: raises, or returns facts. Facts are compared as text; modules and options attribute by attribute.
+        ``check`` raises, or returns facts, which are compared as text, modules and options attribute by attribute.
         """
         facts: dict[str, Any] = {}
         failure: Exception | None = None
@@ -269,10 +258,7 @@ class Ranks:
     def guard(self) -> Iterator[None]:
         """Send this rank's error to the other ranks, which wait for this rank; the group is unusable afterwards.
 
-        If all ranks fail at one point, for example on an invalid request, the group stays usable.
-
-        Raises:
-            DistributedError: the group has failed before.
+        If all ranks fail at one point, the group stays usable. Raises: DistributedError: it has failed before.
         """
         self._check_sound()
         self._depth += 1

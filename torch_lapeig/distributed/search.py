@@ -1,9 +1,8 @@
 """Exact neighbours among points that lie on several ranks. Nothing here has gradients: a search only chooses edges.
 
 Each query is searched among the points of one rank first. The distance to the k-th neighbour found there excludes the
-ranks whose points all lie farther, by balls around parts of their points. The other ranks are queried, in rounds in
-which no rank receives more queries than it has points. So memory is O(N / W) for all data. If points are spread by
-locality, little more than the queries near borders is sent. Distances are direct differences, and ties go to the
+ranks whose points all lie farther, by balls around parts of their points. The others are queried, in rounds in which no
+rank receives more queries than it has points: memory is O(N / W). Distances are direct differences, and ties go to the
 smaller number, so the answer does not depend on the ranks.
 """
 
@@ -53,10 +52,9 @@ class ShardedSearch:
         """Return the ``k`` nearest points of every query of this rank, or of every own point among the others."""
         most = self.points.offsets[-1] - (queries is None)
         if k > most:
-            limit = "smaller than" if queries is None else "at most"
-            raise self.ranks.alike(
-                ValueError(f"k must be {limit} the number of points, got k={k} with {self.points.offsets[-1]} points")
-            )
+            limit = f"{'smaller than' if queries is None else 'at most'} the number of points"
+            got = f"got k={k} with {self.points.offsets[-1]} points"
+            raise self.ranks.alike(ValueError(f"k must be {limit}, {got}"))
         if self.ranks.world == 1:
             return self._own(k, queries, None)
         asked = self.x if queries is None else checks.primal(queries)
@@ -115,28 +113,23 @@ class ShardedSearch:
         found = self._nothing(len(asked), k)
         if here < 1 or len(asked) == 0:
             return found
-        index, distances = self._nearest_here(here, queries, reach)
+        near: Any = None
+        if self.x.device.type == "cpu" and min(len(self.x), 2 * len(asked)) >= TILED_SET:
+            near = Tiles(self.sorted, here).nearest(here, queries, budget_of(self.x.device).search, reach)
+        if near is None:  # a set of a batch may have a single point
+            near = nearest_neighbors(self.sorted[None], here, None if queries is None else queries[None])
+        index = self.order[near.indices.view(len(asked), here)]
+        if queries is None:
+            index = torch.empty_like(index).index_copy_(0, self.order, index)
+        row = torch.arange(len(asked), device=index.device).repeat_interleave(here)
+        # Measure all pairs by one function, so that distances do not depend on the ranks of the points.
+        distances = pair_distances(asked, row, self.x, index.flatten()).view(index.shape)
         begin = self.points.offsets[self.ranks.rank]
         for rows in _blocks(len(asked)):  # intermediate results need several times the memory of the answer
             near = _sorted(ShardedNeighbors(index[rows] + begin, self.points.numbers[index[rows]], distances[rows]))
             for whole, part in zip(found, near, strict=True):
                 whole[rows, :here] = part
         return found
-
-    def _nearest_here(self, k: int, queries: Tensor | None, reach: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Return positions and squared distances ``(Q, k)`` of this rank's points nearest to queries or own points."""
-        asked = self.x if queries is None else queries
-        found: Any = None
-        if self.x.device.type == "cpu" and min(len(self.x), 2 * len(asked)) >= TILED_SET:
-            found = Tiles(self.sorted, k).nearest(k, queries, budget_of(self.x.device).search, reach)
-        if found is None:  # a set of a batch may have a single point
-            found = nearest_neighbors(self.sorted[None], k, None if queries is None else queries[None])
-        index = self.order[found.indices.view(len(asked), k)]
-        if queries is None:
-            index = torch.empty_like(index).index_copy_(0, self.order, index)
-        row = torch.arange(len(asked), device=index.device).repeat_interleave(k)
-        # Measure all pairs by one function, so that distances do not depend on the ranks of the points.
-        return index, pair_distances(asked, row, self.x, index.flatten()).view(index.shape)
 
     def _nothing(self, queries: int, k: int) -> ShardedNeighbors:
         none = torch.full((queries, k), -1, device=self.x.device)

@@ -163,15 +163,8 @@ def _pairs_of(matrix: Tensor) -> tuple[Tensor, Tensor]:
     info = torch.finfo(values.dtype)
     scale = values.abs().amax(1).clamp_min(info.tiny)
     true, n = torch.ones_like(scale, dtype=torch.bool), values.shape[1]
-    solution = Solution.of(
-        _Matrices(matrix),
-        Eigh(),
-        RitzPairs(values, vectors, 1, true),
-        n,
-        residuals=(0.5 * n**0.5 * info.eps * scale)[:, None],  # of `torch.linalg.eigh`
-        gap=torch.full_like(scale, torch.inf),
-        converged=true,
-        scale=scale,
-    )
+    facts = {"gap": torch.full_like(scale, torch.inf), "converged": true, "scale": scale}
+    facts["residuals"] = (0.5 * n**0.5 * info.eps * scale)[:, None]  # of `torch.linalg.eigh`
+    solution = Solution.of(_Matrices(matrix), Eigh(), RitzPairs(values, vectors, 1, true), n, **facts)
     options = GradientOptions(info.eps, "mask", None, values.dtype, info.eps)
     return Pairs.apply(Complement(solution, options), matrix)  # type: ignore[no-any-return]

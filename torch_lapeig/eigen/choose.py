@@ -100,9 +100,15 @@ def choose_for_graph(operator: SymmetricOperator, k: int) -> Choice:
     graph = operator.pattern
     assert isinstance(graph, SparsePattern)
     if not operator.of_affinities and operator.null is not None:
-        return Choice((FACTORS, iterative, last), "a null vector and entries of both signs: a square or a stiffness")
-    if operator.compiled is None:
-        return _choose_without_loops(graph, iterative, last)
+        return Choice((FACTORS, iterative, last), "a null vector beside entries of both signs: a square or a stiffness")
+    if operator.compiled is None:  # the fill of SuperLU's factors is known only after they are made
+        if n >= LARGE_WITHOUT_LOOPS:
+            warn_of_no_loops()
+        if is_thin(graph):
+            return Choice((FACTORS, iterative, last), "nearly a tree: its factors do not fill in")
+        # SuperLU's factors of a body of 20,000 nodes take 0.6 GiB.
+        between = (FACTORS,) if n <= 20_000 and interior_fraction(graph) >= MESH_SHARE else ()
+        return Choice((FILTERS, *between, iterative, last), "a sparse graph, with nothing compiled: filters first")
     # Of small graphs, only curves and plain surfaces have factors that take less time than filters.
     is_mesh = interior_fraction(graph) >= (0.72 if n <= tuning.BATCHED_NODES else MESH_SHARE)
     # Multiplications of factors over n times the entries of the matrix: surfaces have 0.02 to 0.13 whatever their size,
@@ -114,18 +120,6 @@ def choose_for_graph(operator: SymmetricOperator, k: int) -> Choice:
         return Choice((FACTORS, iterative, last), reason)
     reason = "a body, whose factors fill in" if is_mesh else "a small graph, or clusters, hubs or many dimensions"
     return Choice((FILTERS, iterative, FACTORS, last), reason)
-
-
-def _choose_without_loops(graph: SparsePattern, iterative: Solver, last: Solver) -> Choice:
-    """Choose where nothing is compiled: the fill of SuperLU's factors is known only after they are made."""
-    if graph.total >= LARGE_WITHOUT_LOOPS:
-        warn_of_no_loops()
-    if is_thin(graph):
-        return Choice((FACTORS, iterative, last), "nearly a tree: its factors do not fill in")
-    # SuperLU's factors of a body of 20,000 nodes take 0.6 GiB.
-    is_small_mesh = graph.total <= 20_000 and interior_fraction(graph) >= MESH_SHARE
-    factors = (FACTORS,) if is_small_mesh else ()
-    return Choice((FILTERS, *factors, iterative, last), "a sparse graph, with nothing compiled: filters first")
 
 
 def is_thin(graph: SparsePattern) -> bool:

@@ -61,22 +61,20 @@ def small_eigenpairs(
     graphs: DenseGraphs, factor: Tensor, k: int, gradient: GradientOptions, solve: Solve
 ) -> Eigenpairs | None:
     """Return the ``k`` < N smallest pairs of each graph, with gradients; None where a graph is not plain."""
-    values, diagonal = graphs.values, graphs.diagonal
-    bound = 2 * primal(diagonal).amax(1)
-    if not _have_plain_degrees(graphs, bound, gradient):
+    values, diagonal, ground, active = graphs.values, graphs.diagonal, graphs.ground, graphs.active
+    bound, info = 2 * primal(diagonal).amax(1), torch.finfo(gradient.dtype)
+    # Graphs have edges, degrees are finite, and neither derivatives nor D^-½ magnify round-off.
+    extremes = torch.where(active, ground, ground.amax(1, keepdim=True)).aminmax()  # 0 of a graph without edges
+    low, high, most = torch.stack([*extremes, bound.amax()]).tolist()
+    is_in_range = info.tiny**0.125 < low and high < info.max**0.125 and most < torch.inf
+    if not is_in_range or low <= torch.finfo(torch.float64).eps ** 0.375 * high:
         return None
     operator = SymmetricOperator(
-        DensePattern(diagonal.shape),
-        values,
-        diagonal,
-        bound=bound,
-        active=graphs.active,
-        of_affinities=True,
-        trusted=True,
+        DensePattern(diagonal.shape), values, diagonal, bound, None, active, of_affinities=True, trusted=True
     )
     count = values.shape[1] if needs_derivatives(values, diagonal) else k
     with torch.no_grad():
-        null = graphs.ground / torch.linalg.vector_norm(graphs.ground, dim=1, keepdim=True)
+        null = ground / torch.linalg.vector_norm(ground, dim=1, keepdim=True)
         problem = Problem(operator.frozen(), k, solve.allowed(values.dtype, values.dtype))
         checked = _solution(problem, count, null, primal(factor), gradient.dtype)
     if checked is None:
@@ -84,7 +82,7 @@ def small_eigenpairs(
     solution, residuals = checked
     found = differentiable(operator, solution, dataclasses.replace(gradient, factor=primal(factor)))
     found = found._replace(vectors=factor[..., None] * found.vectors)
-    is_plain = factor is graphs.diagonal or factor is graphs.ground  # of ones: no factor
+    is_plain = factor is diagonal or factor is ground  # of ones: no factor
     pairs = Eigenpairs.of(dataclasses.replace(solution, residuals=residuals), found, gradient.dtype)
     return dataclasses.replace(pairs, inner_product="identity" if is_plain else "degrees")
 
@@ -122,12 +120,3 @@ def _residuals(matrix: Tensor, values: Tensor, vectors: Tensor) -> Tensor:
     """Return ‖A v − λ v‖ ``(B, k)`` for matrices ``(B, N, N)``."""
     rest = torch.baddbmm(vectors * values[:, None, :], matrix, vectors, beta=-1)
     return torch.linalg.vector_norm(rest, dim=1)  # type: ignore[no-any-return]
-
-
-def _have_plain_degrees(graphs: DenseGraphs, bound: Tensor, gradient: GradientOptions) -> bool:
-    """Return whether all graphs have edges, degrees are finite, and neither derivatives nor D^-½ magnify round-off."""
-    ground, info = graphs.ground, torch.finfo(gradient.dtype)
-    extremes = torch.where(graphs.active, ground, ground.amax(1, keepdim=True)).aminmax()  # 0 of a graph without edges
-    low, high, most = torch.stack([*extremes, bound.amax()]).tolist()
-    is_in_range: bool = info.tiny**0.125 < low and high < info.max**0.125 and most < torch.inf
-    return is_in_range and bool(low > torch.finfo(torch.float64).eps ** 0.375 * high)

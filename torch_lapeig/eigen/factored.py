@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -14,6 +14,7 @@ from torch import Tensor
 from torch_lapeig.eigen.operator import Operator
 from torch_lapeig.graph.algebra import csr, edge_products, multiply, product
 from torch_lapeig.graph.graph import canonical_csr
+from torch_lapeig.native.calls import memory_supported
 from torch_lapeig.support import checks, precision
 from torch_lapeig.support.cached import cached_property, check_unchanged, usable
 
@@ -93,9 +94,6 @@ class FactoredCosine(Operator):
         loops: whether the diagonal of W, all ones, stays. With it eigenvalues are at most 1, without it at most 2.
         similarity: ``"cosine"``, for X ≥ 0; ``"shifted"``: (1 + cos)/2 in its place, for rows of any signs.
 
-    Attributes:
-        degrees: sums of the rows of W, ``(N,)`` or ``(B, N)``, with gradients.
-
     Raises:
         TypeError, ValueError: another kind or dtype of X; no rows; NaN or Inf; an entry below zero for ``"cosine"``;
             columns of CSR that are not ascending; in `eigenpairs`, X that has changed in place.
@@ -143,31 +141,34 @@ class FactoredCosine(Operator):
         """Return Xᵀ Y."""
         return precision.matmul(x.mT, y) if self._sparse is None else product(x, y, self._sparse.flipped)
 
+    @cached_property
+    def _both(self) -> tuple[Tensor, Tensor] | None:
+        """Return sparse D^-½ X̂ and its transpose on the host, by whose rows products take half of the time."""
+        if self._sparse is None or not checks.is_plain_host(self._scaled[0]):
+            return None
+        rows = csr(self._sparse.crow, self._sparse.col, self._scaled[0], self._sparse.size)
+        turned = rows.mT.to_sparse_csr()
+        return rows, csr(turned.crow_indices().int(), turned.col_indices().int(), turned.values(), turned.shape)
+
     def _at_entries(self, rows: Tensor) -> Tensor:
         """Return numbers of rows ``(..., N, 1)``, to multiply X with."""
         rows_of = self._sparse
         return rows if rows_of is None else rows[:, 0].repeat_interleave(rows_of.crow.diff(), output_size=len(rows_of))
 
-    def _largest(self, x: Tensor) -> Tensor:
-        """Return the largest magnitude in each row of X, ``(..., N, 1)``, without gradients."""
-        bare, none = checks.primal(x), x.new_zeros(*self.shape, 1)
-        if self._sparse is not None:
-            return none[:, 0].scatter_reduce(0, self._sparse.row, bare.abs(), "amax")[:, None]
-        # Without a copy.
-        return torch.linalg.vector_norm(bare, torch.inf, dim=-1, keepdim=True) if x.numel() else none
-
-    def _squares(self, x: Tensor) -> Tensor:
-        """Return the squared lengths of the rows of X, ``(..., N, 1)``, differentiable in X."""
-        if self._sparse is None:
-            return torch.linalg.vector_norm(x, dim=-1, keepdim=True).square()  # type: ignore[no-any-return]
-        return self._forth(x.square(), x.new_ones(self._sparse.size[1], 1))
-
     def _scaled_at(self, x: Tensor) -> tuple[Tensor, Scaling]:
         """Return D^-½ X̂ for rows X̂ of length 1, or zero, and the scaling; differentiable in X."""
         # Squares must neither overflow nor vanish, however different the rows are.
-        size = self._largest(x)
+        bare, size, norms = checks.primal(x), x.new_zeros(*self.shape, 1), torch.linalg.vector_norm
+        if self._sparse is not None:
+            size = size[:, 0].scatter_reduce(0, self._sparse.row, bare.abs(), "amax")[:, None]
+        elif x.numel():
+            size = norms(bare, torch.inf, dim=-1, keepdim=True)  # without a copy
         x, present = x / self._at_entries(checks.next_power(size)), size[..., 0] > 0
-        x = _times(x, self._at_entries(torch.where(size > 0, self._squares(x), 1).rsqrt()))
+        if self._sparse is not None:
+            squares = self._forth(x.square(), x.new_ones(self._sparse.size[1], 1))
+        else:
+            squares = norms(x, dim=-1, keepdim=True).square()
+        x = _times(x, self._at_entries(torch.where(size > 0, squares, 1).rsqrt()))
         sums = self._forth(x, self._back(x, x.new_ones(*self.shape, 1)))[..., 0]
         if self._is_shifted:
             sums = (sums + present.sum(-1, keepdim=True)) / 2 * present
@@ -188,7 +189,7 @@ class FactoredCosine(Operator):
 
     @property
     def degrees(self) -> Tensor:
-        """Return the sums of the rows of W, with gradients."""
+        """Return the sums of the rows of W, ``(N,)`` or ``(B, N)``, with gradients."""
         return self._scaled_at(*self.parameters)[1].degrees
 
     @property
@@ -230,27 +231,13 @@ class FactoredCosine(Operator):
     @precision.full_precision
     def _product(self, scaled: Tensor, scaling: Scaling, y: Tensor) -> Tensor:
         block = y.reshape(*self.shape, y.shape[-1])
-        return (scaling.own * block + self._similar(scaled, scaling, block, -1.0)).reshape(y.shape)
-
-    def _similar(self, scaled: Tensor, scaling: Scaling, block: Tensor, times: float | Tensor) -> Tensor:
-        """Return ``times`` D^-½ W D^-½ Y with the diagonal of W; ``times`` may differ between graphs, ``(B, 1, 1)``."""
-        times = times / 2 if self._is_shifted else times
-        found = self._forth(scaled, times * self._back(scaled, block))
+        if scaled is vars(self).get("_scaled", (None,))[0] and memory_supported(block) and (both := self._both):
+            similar = multiply(both[0], multiply(both[1], block))
+        else:
+            similar = self._forth(scaled, self._back(scaled, block))
         if self._is_shifted:
-            found = found + scaling.root * (times * (scaling.root * block).sum(-2, keepdim=True))
-        return found
-
-    def twice(self, centre: Tensor, half: Tensor) -> Callable[[Tensor, Tensor | None], Tensor]:
-        """Return the function with as few passes over blocks as possible; see `Operator.twice`."""
-        centre, half = (x.reshape(-1, *[1] * len(self.shape)) for x in (centre, half))
-        own, times = 2 * (self._scaled[1].own - centre) / half, -2 / half
-
-        def product(y: Tensor, before: Tensor | None) -> Tensor:
-            block = y.reshape(*self.shape, -1)
-            found = self._similar(*self._scaled, block, times).addcmul_(own, block).reshape(y.shape)
-            return found if before is None else found.sub_(before)
-
-        return product
+            similar = (similar + scaling.root * (scaling.root * block).sum(-2, keepdim=True)) / 2
+        return (scaling.own * block - similar).reshape(y.shape)
 
 
 def _times(x: Tensor, factor: Tensor) -> Tensor:

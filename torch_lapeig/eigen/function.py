@@ -65,8 +65,14 @@ class FunctionOperator(Operator):
     @precision.full_precision
     def __post_init__(self, seed: int) -> None:
         checks.check_function(self.function, "function", "a function that multiplies a block of columns")
-        shape = checked_shape((self.shape,) if isinstance(self.shape, int) else self.shape)
-        checks.set_frozen(self, shape=shape, parameters=tuple(map(usable, _checked_parameters(self.parameters))))
+        shape, given = checked_shape((self.shape,) if isinstance(self.shape, int) else self.shape), self.parameters
+        if isinstance(given, Tensor) or not isinstance(given, Iterable):
+            raise TypeError(f"parameters must be several tensors, got {checks.describe(given)}; use (tensor,)")
+        for i, tensor in enumerate(given := tuple(given)):
+            if not isinstance(tensor, Tensor) or not tensor.is_floating_point():
+                got = tensor.dtype if isinstance(tensor, Tensor) else checks.describe(tensor)
+                raise TypeError(f"parameters[{i}] must be a real floating-point tensor, got {got}")
+        checks.set_frozen(self, shape=shape, parameters=tuple(map(usable, given)))
         if math.prod(self.shape) == 0:
             raise ValueError(f"shape must be of at least one graph with a node, got {self.shape}")
         first = self.parameters[0] if self.parameters else None
@@ -78,7 +84,7 @@ class FunctionOperator(Operator):
         checks.check_dtype(dtype, name)
         unit = self._probe(checks.check_seed(seed))
         with torch.no_grad():
-            self._set_bound(seed, unit)
+            self._set_bound(ends_of_spectrum(self, seed, unit))
         make_usable(self)
 
     def ends(self) -> tuple[Tensor, Tensor]:
@@ -117,13 +123,9 @@ class FunctionOperator(Operator):
                 )
         return unit
 
-    def _set_bound(self, seed: int, unit: Tensor) -> None:
-        """Set bounds of the spectrum, checked against Ritz values or estimated."""
-        ends = ends_of_spectrum(self, seed, unit)
-        checks.set_frozen(self, lower=ends.lower.clamp_max(0))
+    def _set_bound(self, ends: Ends) -> None:
         if self.bound is UNSET:
-            checks.set_frozen(self, bound=ends.upper)
-            return
+            return checks.set_frozen(self, lower=ends.lower.clamp_max(0), bound=ends.upper)
         given = self.bound if isinstance(self.bound, Tensor) else checks.check_number(self.bound, "bound", 0)
         bound = torch.as_tensor(given, dtype=self.dtype, device=self.device).detach()
         if bound.shape not in ((), ends.largest.shape) or not (bound.isfinite() & (bound >= 0)).all():
@@ -146,18 +148,6 @@ class FunctionOperator(Operator):
         batched = y.reshape(self.batch_size, self.num_nodes, -1)
         block = (batched if len(self.shape) > 1 else batched[0]).clone()  # which the function may change
         return self.function(block, *parameters).reshape(y.shape)
-
-
-def _checked_parameters(parameters: Any) -> tuple[Tensor, ...]:
-    """Return parameters as a tuple; raise TypeError unless they are floating-point tensors."""
-    if isinstance(parameters, Tensor) or not isinstance(parameters, Iterable):
-        raise TypeError(f"parameters must be several tensors, got {checks.describe(parameters)}; use (tensor,)")
-    found = tuple(parameters)
-    for i, tensor in enumerate(found):
-        if not isinstance(tensor, Tensor) or not tensor.is_floating_point():
-            got = tensor.dtype if isinstance(tensor, Tensor) else checks.describe(tensor)
-            raise TypeError(f"parameters[{i}] must be a real floating-point tensor, got {got}")
-    return found
 
 
 class Ends(NamedTuple):

@@ -62,12 +62,6 @@ class Laplacian:
 
     Attributes:
         shape: ``(N,)`` for one graph, ``(B, N)`` for a batch.
-        degrees: ``(N,)`` or ``(B, N)``, d_i = Σ_j W_ij.
-        diagonal: c, ``(N,)`` or ``(B, N)``.
-        values: M on the edges, of the shape of ``graph.weight``.
-        symmetric: the `SymmetricOperator` of the same spectrum, in float64.
-        factor: factor at each node from the eigenvectors of ``symmetric`` to those of this operator, in float64; None
-            stands for 1.
 
     Raises:
         TypeError, ValueError: no `Graph`, an unknown ``normalization``.
@@ -90,7 +84,7 @@ class Laplacian:
 
     @property
     def factor(self) -> Tensor | None:
-        """Return the factor from eigenvectors of ``symmetric`` to those of this operator; None stands for 1."""
+        """Return the factor at each node from eigenvectors of ``symmetric`` to those of this operator; None for 1."""
         if self.normalization == "symmetric":
             return None
         # L_rw = D^-½ L_sym D^½, with a further factor r where W is only similar to a symmetric affinity.
@@ -105,8 +99,13 @@ class Laplacian:
         parts, pattern = self._taken(None), self.graph.pattern
         degrees, tiny = parts.degrees.detach(), torch.finfo(self.dtype).tiny
         takes_long = degrees.device.type != "cpu"  # reading degrees from a device
-        is_subnormal = takes_long or pattern.any(((degrees > 0) & (degrees <= tiny)).any())
-        return self._taken(self._normal_weights()) if is_subnormal else parts
+        if not (takes_long or pattern.any(((degrees > 0) & (degrees <= tiny)).any())):
+            return parts
+        r, affinity = self.graph.similarity, checks.primal(self.graph.exact)
+        if r is not None:
+            affinity = affinity * checks.primal(pattern.at_row(r) / pattern.at_col(r))
+            affinity = affinity.minimum(pattern.transpose(affinity))
+        return self._taken((affinity > tiny) | ~(affinity >= 0))  # no subnormal number in either direction
 
     def _taken(self, present: Tensor | None) -> LaplacianParts:
         """Return the weights in float64, zero unless they are ``present``."""
@@ -135,19 +134,19 @@ class Laplacian:
     @property
     @precision.full_precision
     def degrees(self) -> Tensor:
-        """Return the degrees, with gradients."""
+        """Return the degrees d_i = Σ_j W_ij, ``(N,)`` or ``(B, N)``, with gradients."""
         return self.exact_degrees.to(self.dtype)
 
     @property
     @precision.full_precision
     def diagonal(self) -> Tensor:
-        """Return c, with gradients."""
+        """Return c, ``(N,)`` or ``(B, N)``, with gradients."""
         return self.degrees if self.normalization == "unnormalized" else self.active.to(self.dtype)
 
     @property
     @precision.full_precision
     def values(self) -> Tensor:
-        """Return M on the edges, with gradients."""
+        """Return M on the edges, of the shape of ``graph.weight``, with gradients."""
         return self._values.to(self.dtype)
 
     @property
@@ -155,7 +154,6 @@ class Laplacian:
         """Return M on the edges in float64."""
         if self.normalization == "unnormalized":
             return self._parts.affinity
-        # L_rw is computed on request: eigenpairs seldom need it.
         return self.walk if self.normalization == "random_walk" else self._symmetric_values
 
     @property
@@ -178,18 +176,9 @@ class Laplacian:
         """Return D⁻¹ 1 in float64, relative to levels; 0 at nodes that take no part."""
         return self._parts.active * inverse_power(self._parts.relative, 1.0)
 
-    def _normal_weights(self) -> Tensor:
-        """Return the edges whose affinity, in both directions, is no subnormal number of the dtype."""
-        r, pattern, tiny = self.graph.similarity, self.graph.pattern, torch.finfo(self.dtype).tiny
-        affinity = checks.primal(self.graph.exact)
-        if r is not None:
-            affinity = affinity * checks.primal(pattern.at_row(r) / pattern.at_col(r))
-            affinity = affinity.minimum(pattern.transpose(affinity))
-        return (affinity > tiny) | ~(affinity >= 0)
-
     @derived_property
     def symmetric(self) -> SymmetricOperator:
-        """Return L_sym or L of ``graph.weight``; raise ValueError for no nodes, or weights negative or not finite."""
+        """Return L_sym or L in float64; raise ValueError for no nodes, or weights negative or not finite."""
         if self.graph.pattern.number_of(math.prod(self.graph.shape)) == 0:
             raise ValueError(f"laplacian must be of at least one graph with a node, got shape {self.graph.shape}")
         if is_invalid := self.has.invalid_weights:
@@ -204,22 +193,14 @@ class Laplacian:
         bound = 2 * (largest if self.normalization == "unnormalized" else torch.where(largest > 0, largest, 1))
         if is_invalid:  # the sum of the squares of the null vector may overflow
             ground = ground / checks.power_of_two(self.graph.pattern.largest(ground[..., None]), (-2,))[..., 0]
-        return SymmetricOperator(
-            self.graph.pattern,
-            values,
-            diagonal,
-            bound=bound,
-            null=NullSpace(ground, *self.active_components),
-            active=self._parts.active.reshape(batch, -1),
-            of_affinities=True,
-            trusted=True,
-        )
+        null, parts = NullSpace(ground, *self.active_components), (self.graph.pattern, values, diagonal, bound)
+        active = self._parts.active.reshape(batch, -1)
+        return SymmetricOperator(*parts, null, active, of_affinities=True, trusted=True)
 
     @property
     def ground(self) -> Tensor:
         """Return each whole graph's null vector of ``symmetric``, ``(B, N)``: D^½ 1 up to a factor, with gradients."""
-        r, unscaled = self.graph.similarity, self.normalization == "unnormalized"
-        parts = self._parts
+        r, parts, unscaled = self.graph.similarity, self._parts, self.normalization == "unnormalized"
         ground = parts.active.double() if unscaled else parts.active * inverse_power(parts.relative, -0.5)
         ground = ground if parts.level is None else ground * parts.level
         return (ground if r is None else ground / r).reshape(self.graph.batch_size, -1)

@@ -151,8 +151,8 @@ class _System:
     """Matrix A times ``factor`` ``(B,)``, None for 1, and its preconditioners, which the backward pass reuses."""
 
     def __init__(self, operator: SymmetricOperator) -> None:
-        self.parameters = operator.parameters
-        self.operator, self.factor = in_unit(operator.frozen())[:2]
+        self.operator: SymmetricOperator
+        self.parameters, (self.operator, self.factor, _) = operator.parameters, in_unit(operator.frozen())
 
     @cached_property
     def null(self) -> Tensor:

@@ -59,7 +59,15 @@ class MagneticLaplacian:
         checks.check_choice(normalization, "normalization", ("symmetric", "unnormalized"))
         expected = "a DirectedGraph; see DirectedGraph.from_edge_index"
         checks.check_instance(graph, "graph", DirectedGraph, expected)
-        self.graph, self.normalization, self.q = graph, normalization, _charges(q, graph.weight)
+        if not isinstance(q, Tensor):
+            is_many = isinstance(q, (Sequence, np.ndarray)) and not isinstance(q, str)
+            each: Any = q if is_many else [q]
+            q = torch.tensor([checks.check_number(one, "q") for one in each], dtype=torch.float64)
+            q = q if is_many else q[0]
+        if q.is_complex() or q.dtype == torch.bool or q.ndim > 1 or q.numel() == 0:
+            raise ValueError(f"q must be real numbers of shape () or (Q,), got {q.dtype} of shape {tuple(q.shape)}")
+        checks.check_finite(q, "q", "give finite charges")
+        self.graph, self.normalization, self.q = graph, normalization, usable(q.to(graph.weight))
         self.shape = (*graph.shape[:-1], *self.q.shape, graph.num_nodes)
         self._sources = (graph.weight, self.q)
 
@@ -79,14 +87,9 @@ class MagneticLaplacian:
         def at_parts(nodes: Tensor) -> Tensor:
             return nodes.reshape(batch, 1, -1, 1).expand(batch, count, -1, 2).reshape(batch * count, -1)
 
-        return SymmetricOperator(
-            pattern,
-            values.to(self.q.dtype),
-            at_parts(plain.diagonal).reshape(pattern.shape).to(self.q.dtype),
-            bound=plain.bound.repeat_interleave(count).to(self.q.dtype),
-            active=at_parts(plain.active),
-            trusted=True,
-        )
+        diagonal, bound = at_parts(plain.diagonal).reshape(pattern.shape), plain.bound.repeat_interleave(count)
+        values, diagonal, bound = (part.to(self.q.dtype) for part in (values, diagonal, bound))
+        return SymmetricOperator(pattern, values, diagonal, bound, active=at_parts(plain.active), trusted=True)
 
     def _couplings(self, values: Tensor) -> tuple[Tensor, Tensor]:
         """Return real and imaginary part of M ∘ exp(iΘ) for M on the edges, with an axis of all q at the end."""
@@ -135,15 +138,3 @@ class MagneticLaplacian:
         pairs = pairs_of_real_form(self.symmetric, self.shape, k, solve, fill)
         warn_of_isolated(self._laplacian.active, self.graph.mask)
         return pairs
-
-
-def _charges(q: Any, like: Tensor) -> Tensor:
-    """Return charges as a tensor of the dtype and device of another; raise unless they are finite numbers."""
-    if not isinstance(q, Tensor):
-        is_one = not isinstance(q, (Sequence, np.ndarray)) or isinstance(q, str)
-        numbers = checks.check_number(q, "q") if is_one else [checks.check_number(one, "q") for one in q]
-        q = torch.tensor(numbers, dtype=torch.float64)
-    if q.is_complex() or q.dtype == torch.bool or q.ndim > 1 or q.numel() == 0:
-        raise ValueError(f"q must be real numbers of shape () or (Q,), got {q.dtype} of shape {tuple(q.shape)}")
-    checks.check_finite(q, "q", "give finite charges")
-    return usable(q.to(like))  # type: ignore[no-any-return]

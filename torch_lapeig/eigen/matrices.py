@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -33,20 +32,15 @@ from torch_lapeig.graph.pattern import DensePattern, Pattern, SparsePattern, fir
 from torch_lapeig.support import checks
 
 
-def pencils_of(operators: SymmetricOperator, masses: Tensor) -> Iterator[tuple[SymmetricOperator, Tensor]]:
-    """Yield the operator and the mass ``(N, N)`` of each graph of a batch, with gradients."""
-    pattern, values = entries_of_matrix(masses, "mass")
-    for b, operator in enumerate(operators.items()):
-        own, part = pattern.item_of(b)
-        mass = values[part]
-        if isinstance(own, SparsePattern):
-            mass = algebra.assembled(torch.stack([own.row, own.col]).long(), mass, masses.shape[1:])
-        yield operator, mass
-
-
 def is_matrix(value: Any) -> bool:
     """Return whether a value is a tensor, or a SciPy sparse matrix."""
     return isinstance(value, Tensor) or hasattr(value, "tocsr")  # without loading SciPy
+
+
+def operator_of(matrix: Any, name: str) -> SymmetricOperator:
+    """Return the operator of symmetric matrices, with gradients to their entries; an operator itself."""
+    is_one = isinstance(matrix, SymmetricOperator)
+    return matrix if is_one else operator_of_entries(*entries_of_matrix(matrix, name))
 
 
 def operator_of_entries(pattern: Pattern, entries: Tensor) -> SymmetricOperator:
@@ -69,19 +63,8 @@ def entries_of_matrix(matrix: Any, name: str) -> tuple[Pattern, Tensor]:
     pattern: Pattern
     if layout == torch.strided:
         pattern, values = DensePattern(square[:-1]), matrix
-    elif layout in (torch.sparse_coo, torch.sparse_csr) and matrix.dense_dim() == 0:
-        matrix = matrix.coalesce() if layout == torch.sparse_coo else matrix
-        index, values = algebra.index_of(matrix).long(), algebra.entries(matrix)
-    elif hasattr(matrix, "tocsr"):
-        matrix = canonical_csr(matrix, name)
-        if matrix.dtype.kind not in "biufc":
-            raise TypeError(f"{name} must hold numbers, got {matrix.dtype}")
-        kind = torch.complex128 if matrix.dtype.kind == "c" else torch.float64
-        coo = matrix.tocoo()
-        index, values = torch.stack([torch.from_numpy(x).long() for x in coo.coords]), torch.from_numpy(coo.data)
-        values = values.to(kind)
     else:
-        raise TypeError(f"{name} must be dense, COO, CSR or of SciPy, got {layout}; use {name}.to_dense()")
+        index, values = coordinates(matrix, name)
     if not values.is_complex():
         checks.check_floating(values, name)
     checks.check_finite(values, name, "check what it is computed from")
@@ -90,6 +73,21 @@ def entries_of_matrix(matrix: Any, name: str) -> tuple[Pattern, Tensor]:
     back = pattern.transpose(values).conj()
     checks.check_symmetric_matrix(values, back, name, pattern)
     return pattern, values + (back - values) / 2  # (a + b) / 2 may overflow
+
+
+def coordinates(matrix: Any, name: str) -> tuple[Tensor, Tensor]:
+    """Return places and values of the entries of a sparse matrix of torch, with gradients, or of SciPy, as float64."""
+    layout = getattr(matrix, "layout", None)
+    if layout in (torch.sparse_coo, torch.sparse_csr) and matrix.dense_dim() == 0:
+        matrix = matrix.coalesce() if layout == torch.sparse_coo else matrix
+        return algebra.index_of(matrix).long(), algebra.entries(matrix)
+    if not hasattr(matrix, "tocsr"):
+        raise TypeError(f"{name} must be dense, COO, CSR or of SciPy, got {layout}; use {name}.to_dense()")
+    coo = canonical_csr(matrix, name).tocoo()
+    if coo.dtype.kind not in "biufc":
+        raise TypeError(f"{name} must hold numbers, got {coo.dtype}")
+    kind = torch.complex128 if coo.dtype.kind == "c" else torch.float64
+    return torch.stack([torch.from_numpy(x).long() for x in coo.coords]), torch.from_numpy(coo.data).to(kind)
 
 
 def _both_ways(index: Tensor, values: Tensor, shape: tuple[int, ...]) -> tuple[SparsePattern, Tensor]:
@@ -114,9 +112,8 @@ def real_form_of_matrix(matrix: Any, name: str) -> tuple[SymmetricOperator, tupl
     """Return the real form of Hermitian matrices, and their shape ``(N,)`` or ``(B, N)``."""
     pattern, values = entries_of_matrix(matrix, name)
     real, imaginary = (values.real, values.imag) if values.is_complex() else (values, torch.zeros_like(values))
-    return operator_of_entries(
-        *real_form(pattern, real[..., None], imaginary[..., None], pattern.shape[:-1])
-    ), pattern.shape
+    form = real_form(pattern, real[..., None], imaginary[..., None], pattern.shape[:-1])
+    return operator_of_entries(*form), pattern.shape
 
 
 def real_form_of_mass(mass: Any, shape: tuple[int, ...]) -> Any:
@@ -154,7 +151,7 @@ def complex_pairs(pairs: Any, operator: SymmetricOperator, mass: Any, shape: tup
     present = pairs.values.reshape(batch, -1).isfinite()
     errors = pairs.residuals.reshape(batch, -1)
     bare = checks.primal(real), checks.primal(vectors)
-    turn, columns, residuals = _combined(operator, mass, *bare, errors, present, pairs.which == "largest")
+    turn, columns, residuals = _combined(operator, mass, bare, errors, present, pairs.which == "largest")
     rounding = max(1e-12, 40 * torch.finfo(operator.dtype).eps)  # of the returned pairs of a pencil
     allowed = 100 * errors.amax(1) + (operator.round_off if mass is None else rounding * bare[0].abs().amax((1, 2)))
     if (pairs.converged.reshape(batch) & (residuals.amax(1) > allowed)).any():
@@ -172,14 +169,10 @@ def complex_pairs(pairs: Any, operator: SymmetricOperator, mass: Any, shape: tup
     off = off - torch.diag_embed(off.diagonal(dim1=-2, dim2=-1))
     projected = torch.diag_embed(inner.diagonal(dim1=-2, dim2=-1).real).to(z) + phase.mH * off * phase
     values = torch.where(present[:, ::2], values, torch.inf)
-    return dataclasses.replace(
-        pairs,
-        values=values.reshape(*lead, k),
-        vectors=y.reshape(*shape, k),
-        projected=projected.reshape(*lead, k, k),
-        residuals=residuals.to(values).reshape(*lead, k),
-        **{name: getattr(pairs, name).reshape(lead) for name in ("gap", "converged", "resolved")},
-    )
+    found = {"vectors": y.reshape(*shape, k), "projected": projected.reshape(*lead, k, k)}
+    found |= {"values": values.reshape(*lead, k), "residuals": residuals.to(values).reshape(*lead, k)}
+    found |= {name: getattr(pairs, name).reshape(lead) for name in ("gap", "converged", "resolved")}
+    return dataclasses.replace(pairs, **found)
 
 
 def _complex(parts: Tensor) -> Tensor:
@@ -200,16 +193,10 @@ def with_real_peaks(y: Tensor) -> tuple[Tensor, Tensor]:
 
 @torch.no_grad()
 def _combined(
-    operator: SymmetricOperator,
-    mass: Any,
-    projected: Tensor,
-    vectors: Tensor,
-    errors: Tensor,
-    present: Tensor,
-    largest: bool,
+    operator: SymmetricOperator, mass: Any, bare: tuple[Tensor, Tensor], errors: Tensor, present: Tensor, largest: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return how 2k real pairs combine: W of Wᴴ Λ W and C of Y = Z C, ``(B, 2k, k)``, and residuals of Y ``(B, k)``."""
-    k, vectors = vectors.shape[-1] // 2, vectors.double()
+    projected, vectors, k = bare[0], bare[1].double(), bare[1].shape[-1] // 2
     # Squares of residuals may leave the range of the dtype.
     exact, factor, _ = in_unit(operator.double().frozen(), is_pencil=mass is not None)
     unit = torch.ones_like(exact.bound) if factor is None else factor.abs()

@@ -109,7 +109,12 @@ def mesh_laplacian(
         raise ValueError('intrinsic must be False for tetrahedra, and with mass="consistent", got True')
     shape, total = tuple(vertices.shape[:-1]), vertices.shape[:-1].numel()
     sides = Sides.of(corners, total)
-    _refuse_copies(corners, sides)
+    # The first and the last edge of a face hold all of its vertices, of four two each.
+    edges = sides.edge.reshape(len(corners), -1)
+    keys = edges.amin(1) * len(sides.low) + edges.amax(1)
+    order = keys.argsort(stable=True)
+    is_copy = torch.zeros_like(keys, dtype=torch.bool).index_fill(0, order[1:][keys[order].diff() == 0], True)
+    _refuse_faces(is_copy, corners, "be different", "drop copies of faces")
     unit = checks.power_of_two(vertices.double(), (-2, -1))  # areas in other units may leave the range of float64
     points = gather((vertices.double() / unit).reshape(total, -1), corners.flatten()).reshape(*corners.shape, -1)
     if nodes == 4:
@@ -220,16 +225,6 @@ def _refuse_faces(bad: Tensor, corners: Tensor, must: str, way: str = "") -> Non
     if bad.any():
         got = f"{int(bad.sum())} that do not, first {corners[int(bad.nonzero()[0])].tolist()}"
         raise ValueError(f"faces must {must}, got {got}{way and f'; {way}'}")
-
-
-def _refuse_copies(corners: Tensor, sides: Sides) -> None:
-    # The first and the last edge of a face hold all of its vertices, of four two each.
-    edges = sides.edge.reshape(len(corners), -1)
-    keys = edges.amin(1) * len(sides.low) + edges.amax(1)
-    order = keys.argsort(stable=True)
-    is_copy = torch.zeros_like(keys, dtype=torch.bool)
-    is_copy[order[1:]] = keys[order].diff() == 0
-    _refuse_faces(is_copy, corners, "be different", "drop copies of faces")
 
 
 class Sides(NamedTuple):
@@ -425,12 +420,6 @@ def _stiffness(
             checks.GraphWarning,
         )
     labels = pattern.components(torch.ones_like(checks.primal(values))).reshape(active.shape)
-    return SymmetricOperator(
-        pattern,
-        values,
-        pattern.sum_rows(values),
-        null=NullSpace(active.to(dtype), *pattern.numbered_parts(labels, active)),
-        active=active,
-        of_affinities=bool((checks.primal(values) >= 0).all()),
-        trusted=True,
-    )
+    null = NullSpace(active.to(dtype), *pattern.numbered_parts(labels, active))
+    parts, is_affinity = (pattern, values, pattern.sum_rows(values)), bool((checks.primal(values) >= 0).all())
+    return SymmetricOperator(*parts, null=null, active=active, of_affinities=is_affinity, trusted=True)

@@ -56,6 +56,8 @@ class Operator:
     nodes: PatternBase = PatternBase()  # reductions over all nodes, which may lie on several ranks
     compiled: Rows | None = None  # rows for compiled loops
     mean_value: Tensor | None = None  # estimate of each graph's mean eigenvalue, ``(B,)``
+    size: Tensor | None = None  # `scale`; None for the bound
+    given: torch.dtype | None = None  # to which the entries were rounded; None for their own
     mass: Any = None  # M of a problem A u = λ M u, a `SymmetricOperator`; None for 1
     of_affinities: bool = False  # whether this is a Laplacian of affinities, whose null vectors are all known
 
@@ -95,7 +97,6 @@ class Operator:
 
     def check(self) -> None:
         """Raise an error where the matrix cannot be solved, such as one with NaN; `eigenpairs` calls it."""
-        return
 
     def double(self) -> Operator:
         """Return the operator in which a problem is solved and differentiated: in float64 where there is one."""
@@ -113,8 +114,8 @@ class Operator:
 
     @property
     def scale(self) -> Tensor:
-        """Return the size ``(B,)`` of the numbers that rounding is relative to, such as the bound of the spectrum."""
-        return self.bound
+        """Return the size ``(B,)`` of the numbers that rounding is relative to."""
+        return self.bound if self.size is None else self.size
 
     def frozen(self) -> Any:
         """Return this operator without the tangents of forward mode."""
@@ -168,11 +169,6 @@ class Operator:
         return self.scale * (factor * torch.finfo(self.dtype).eps)
 
     @property
-    def rounding_of_entries(self) -> Tensor:
-        """Return the change ``(B,)`` of an eigenvalue that rounding of the entries causes."""
-        return self.round_off
-
-    @property
     def nullity(self) -> Tensor:
         """Return the number of known null vectors, int64 ``(B,)``."""
         return torch.zeros(self.batch_size, dtype=torch.int64, device=self.device)
@@ -204,10 +200,6 @@ class Operator:
         if not self.has_plain_sums:
             return self.dots(w, w), *(self.inner(q, w) for q in others)
         return self.nodes.sums(dots(w, w), *(inner(q, w) for q in others))
-
-    def same_on_all_ranks(self, *tensors: Tensor) -> tuple[Tensor, ...]:
-        """Return small tensors computed wherever rows lie, identical everywhere, so that decisions agree."""
-        return self.nodes.same_on_all_ranks(*tensors)
 
     def largest(self, x: Tensor) -> Tensor:
         """Return the largest magnitude in each column, ``(..., N, m)`` to ``(..., m)``; NaN for a column with NaN."""
@@ -257,10 +249,7 @@ class Operator:
         return current
 
     def twice(self, centre: Tensor, half: Tensor) -> Callable[[Tensor, Tensor | None], Tensor]:
-        """Return the function 2 Ã Y − Z of Y and Z, None for 0, with Ã = (A − centre) / half for each graph, ``(B,)``.
-
-        On the processor it may overwrite Z.
-        """
+        """Return 2 Ã Y − Z of Y and Z, None for 0, which it may overwrite on the CPU; Ã = (A − centre) / half."""
         centre, scale = centre[:, None, None], 2 / half[:, None, None]
 
         def product(y: Tensor, before: Tensor | None) -> Tensor:

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torch_lapeig.eigen.matrices import entries_of_matrix, is_matrix
+from torch_lapeig.eigen.matrices import is_matrix, operator_of
 from torch_lapeig.eigen.operator import Operator, name_of
 from torch_lapeig.eigen.problem import CONGRUENT, RESIDUAL_UNITS, Measure, Problem, Solution, check_answer
 from torch_lapeig.eigen.solvers.blocks import symmetric_eigh
@@ -42,22 +42,8 @@ SHIFT = 0.1  # s over an estimate of the first eigenvalue
 F = TypeVar("F")
 
 
-def scales_entries(mass: Any, operator: Operator, k: int, *, is_iterative: bool, is_inside: bool) -> bool:
-    """Return whether a mass is a diagonal that scales K: of a batch, for an iterative solver, or of near numbers.
-
-    So is one of which more than half of the pairs are wanted: in the inverse the largest values lose digits.
-    """
-    if not isinstance(mass, Tensor) or mass.layout != torch.strided or mass.ndim != 1 or len(operator.shape) != 1:
-        return isinstance(mass, Tensor) and mass.layout == torch.strided and mass.shape == operator.shape
-    if not mass.is_floating_point() or len(mass) != operator.num_nodes:
-        return True  # refused where it scales
-    own = checks.primal(mass)[operator.active[0]]
-    return is_iterative or (2 * k > len(own) and not is_inside) or bool(own.max() <= MASS_RATIO * own.min())
-
-
 def checked_mass(mass: Any, operator: Operator) -> SymmetricOperator:
     """Return a mass, a diagonal ``(N,)`` or a matrix ``(N, N)``, in the operator's dtype, zero at inactive nodes."""
-    pattern: Pattern
     n, shape, active = operator.num_nodes, tuple(getattr(mass, "shape", ())), operator.active[0]
     if not is_matrix(mass) and not isinstance(mass, SymmetricOperator):
         checks.check_tensor(mass, "mass")
@@ -65,21 +51,19 @@ def checked_mass(mass: Any, operator: Operator) -> SymmetricOperator:
         batch = operator.shape[:-1]
         other = f"{(*batch, n, n)} beside matrices of that shape" if batch else f"{(n, n)}"
         raise ValueError(f"mass must have shape {tuple(operator.shape)} or {other}, got {shape}")
-    if isinstance(mass, SymmetricOperator):  # the real form of a Hermitian matrix
-        pattern, values, diagonal = mass.pattern, mass.values, mass.diagonal
-    elif len(shape) == 1:
+    if len(shape) == 1 and isinstance(mass, Tensor):
         checks.check_floating(mass, "mass")
         checks.check_finite(mass, "mass")
         nothing = torch.empty(0, dtype=torch.int64, device=mass.device)
-        pattern = SparsePattern.trusted(nothing, nothing, (n,))
+        pattern: Pattern = SparsePattern.trusted(nothing, nothing, (n,))
         values, diagonal = mass[:0], mass
     else:
-        pattern, values = entries_of_matrix(mass, "mass")
-        if not isinstance(mass, Tensor):
+        form = operator_of(mass, "mass")
+        pattern, values, diagonal = form.pattern, form.values, form.diagonal.to(active.device)
+        if hasattr(mass, "tocsr"):
             pattern, values = pattern.to(operator.device), values.to(operator.device)
         checks.check_floating(values, "mass")
-        keep = pattern.at_row(active) & pattern.at_col(active)
-        values, diagonal = torch.where(keep, -values, 0), active.new_zeros(n)
+        values = torch.where(pattern.at_row(active) & pattern.at_col(active), values, 0)
     checks.check_same_device(values, "mass", operator.bound, "laplacian")
     dtype = operator.dtype  # float32 of products in float32 alone
     return SymmetricOperator(pattern, values.to(dtype), torch.where(active, diagonal, 0).to(dtype), trusted=True)
@@ -90,7 +74,6 @@ def _not_definite(seen: str) -> ValueError:
 
 
 def _check_diagonal(mass: Any) -> None:
-    """Raise ValueError unless the diagonal of M is positive."""
     if not (mass > 0).all():
         way = "; eliminate nodes b without a mass, K_aa − K_ab K_bb⁻¹ K_ba, or leave out those that are held at 0"
         raise _not_definite(f"{float(mass.min()):.1e} on its diagonal{way if mass.min() == 0 else ''}")

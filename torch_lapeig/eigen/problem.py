@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -79,6 +79,14 @@ class Measure(NamedTuple):
         return RESIDUAL_UNITS * torch.finfo(values.dtype).eps * scale * (share[:, -1] / share[:, first]).clamp_min(1)
 
 
+class Flags(NamedTuple):
+    """What holds of a batch: all pairs have converged, round-off hides nothing, a graph has ``faint`` values."""
+
+    are_converged: bool
+    are_resolved: bool
+    has_faint: bool
+
+
 @dataclass(frozen=True, eq=False)
 class Solution:
     """Checked eigenpairs of a symmetric operator, batched; guards are further, approximate pairs."""
@@ -116,30 +124,9 @@ class Solution:
         return dataclasses.replace(self, operator=self.operator.part(graphs), ritz=self.ritz.part(graphs), **fields)
 
     @cached_property
-    def is_converged(self) -> bool:
-        """Return whether the pairs of all graphs have converged."""
-        return self._flags[0]
-
-    @property
-    def is_resolved(self) -> bool:
-        """Return whether round-off hides nothing in the pairs of all graphs."""
-        return self._flags[1]
-
-    @property
-    def has_faint(self) -> bool:
-        """Return whether a graph of the batch has ``faint`` values."""
-        return self._flags[2]
-
-    @cached_property
-    def _flags(self) -> list[bool]:
-        return precision.synchronise(self.converged.all(), self.resolved.all(), self.faint.any())
-
-    def times(self, unit: Tensor) -> Solution:
-        """Return the pairs of the operator times a number for each graph ``(B,)``."""
-        values, residuals = self.values * unit[:, None], self.residuals * unit[:, None]
-        return dataclasses.replace(
-            self, values=values, residuals=residuals, gap=self.gap * unit, scale=self.scale * unit
-        )
+    def flags(self) -> Flags:
+        """Return what holds of the whole batch, by one synchronisation."""
+        return Flags(*precision.synchronise(self.converged.all(), self.resolved.all(), self.faint.any()))
 
     @property
     def is_whole(self) -> bool:
@@ -199,24 +186,10 @@ def _checked(problem: Problem, solver: Solver, ritz: RitzPairs, measure: Measure
     is_orthonormal = skewness <= math.sqrt(torch.finfo(values.dtype).eps)
     is_faint = every[:, 1:2] < torch.finfo(every.dtype).eps ** 0.5 * operator.bound[:, None]
     converged = ritz.finished & (residuals.amax(1) <= allowed) & is_orthonormal
-    return Solution.of(
-        operator,
-        solver,
-        ritz,
-        k,
-        values=values,
-        vectors=vectors,
-        present=present,
-        guard_values=guard_values,
-        guard_vectors=guard_vectors,
-        residuals=residuals,
-        gap=gap,
-        converged=converged,
-        resolved=_resolved(problem, every[:, : k + 1], torch.where(converged, residuals.amax(1), 0), gap, scale),
-        faint=is_faint.any(1) & (operator.nullity > 0),
-        scale=scale,
-        sigma=None if measure is None else measure.sigma,
-    )
+    resolved = _resolved(problem, every[:, : k + 1], torch.where(converged, residuals.amax(1), 0), gap, scale)
+    pairs = (values, vectors, present, guard_values, guard_vectors, residuals, gap)
+    faint, sigma = is_faint.any(1) & (operator.nullity > 0), None if measure is None else measure.sigma
+    return Solution(operator, solver, ritz, *pairs, converged, resolved, faint, scale, sigma)
 
 
 def _resolved(problem: Problem, values: Tensor, residual: Tensor, gap: Tensor, scale: Tensor) -> Tensor:
@@ -263,7 +236,8 @@ def _measured(
     if measure is None:
         # Rounding of the entries may make a quotient slightly negative: 0 is returned, with the residual of the
         # quotient. A more negative quotient is returned as 0 with the residual of 0, which shows the error.
-        quotients = torch.where(quotients < -operator.rounding_of_entries[:, None], 0, quotients)
+        coarser = torch.finfo(operator.given or operator.dtype).eps / torch.finfo(operator.dtype).eps
+        quotients = torch.where(quotients < -(operator.round_off * coarser)[:, None], 0, quotients)
     quotients = quotients.masked_fill(null, 0).to(vectors.dtype)
     values = torch.where(present, quotients, operator.above[:, None].to(quotients))
     rest = torch.addcmul(rest, weighted, (values - start)[:, None, :], value=-1)
@@ -278,11 +252,19 @@ def norms(operator: Operator, x: Tensor) -> Tensor:
     return operator.dots(x, x).sqrt()
 
 
-def report_failure(solution: Solution, on_failure: str) -> None:
-    """Warn or raise, with the largest residual and advice."""
+def report(solution: Solution, values: Tensor, on_failure: str) -> None:
+    """Warn or raise where pairs have not converged, or round-off hides differences of ``values`` ``(B, k)``."""
+    if not all(solution.flags[:2]):
+        is_hidden = solution.flags.are_converged
+        message = _unresolved(solution, values) if is_hidden else _failure(solution)
+        if on_failure == "raise":
+            raise checks.ConvergenceError(message)
+        checks.warn(message, checks.ResolutionWarning if is_hidden else checks.ConvergenceWarning)
+
+
+def _failure(solution: Solution) -> str:
     failed = ~solution.converged
-    residuals = torch.where(failed, solution.residuals.amax(1).nan_to_num(torch.inf), -1)
-    worst = int(residuals.argmax())
+    worst = int(torch.where(failed, solution.residuals.amax(1).nan_to_num(torch.inf), -1).argmax())
     operator, x = solution.operator, solution.vectors
     if operator.mass is not None:
         advice = f"{CONGRUENT}, or a larger tolerance"
@@ -294,33 +276,24 @@ def report_failure(solution: Solution, on_failure: str) -> None:
         advice = "use Lobpcg(preconditioner=...) with an approximate inverse, more iterations, or a larger tolerance"
     else:
         advice = "use Eigh() or the default solver, more iterations, or a larger tolerance"
-    message = (
+    return (
         f"{solution.solver} has not converged after {solution.ritz.iterations} iterations: "
         f"{int(failed.sum())} of {len(failed)} graphs, largest residual "
         f"{solution.residuals[worst].max():.2e} with a gap of {solution.gap[worst]:.2e}; {advice}"
     )
-    _say(message, checks.ConvergenceWarning, on_failure)
 
 
-def report_unresolved(solution: Solution, values: Tensor, on_failure: str) -> None:
-    """Warn or raise where round-off hides differences of ``values`` ``(B, k)``."""
+def _unresolved(solution: Solution, values: Tensor) -> str:
     hidden, bound = ~solution.resolved, solution.scale
     b = int(hidden.int().argmax())
     round_off = ROUNDOFF_UNITS * torch.finfo(solution.operator.dtype).eps * float(bound[b])
     first = ", ".join(f"{value:.1e}" for value in values[b, :4])
-    message = (
+    return (
         f"round-off hides the differences of the wanted eigenvalues in {int(hidden.sum())} of {len(hidden)} graphs: "
         f"they begin with {first}, and the round-off of a matrix of norm {bound[b]:.1e} is up to {round_off:.0e}. "
         "Their vectors may be any mixture of each other; for a graph use a larger bandwidth or more neighbours, for a "
         "mass raise its smallest entries, for a matrix with k or more equal values ask for more pairs"
     )
-    _say(message, checks.ResolutionWarning, on_failure)
-
-
-def _say(message: str, category: type[Warning], on_failure: str) -> None:
-    if on_failure == "raise":
-        raise checks.ConvergenceError(message)
-    checks.warn(message, category)
 
 
 def _with_exact_null_space(operator: Operator, vectors: Tensor, null: Tensor, first: int) -> Tensor:
@@ -337,9 +310,6 @@ def _with_exact_null_space(operator: Operator, vectors: Tensor, null: Tensor, fi
     return vectors if is_active else vectors * operator.active[..., None]
 
 
-T = TypeVar("T", bound=Operator)
-
-
 class Differentiated(NamedTuple):
     """Pairs with gradients: V ``(B, N, k)`` and Λ ``(B, k, k)``."""
 
@@ -350,13 +320,13 @@ class Differentiated(NamedTuple):
 class Products(Operator):
     """A' = f S A S + c, S = diag(``root``), of an A that gives products only and whose null space is searched for."""
 
-    active = scale = torch.empty(0)  # set for each object
+    active = torch.empty(0)  # set for each object
 
     def __init__(
-        self, inside: Operator, root: Tensor | None, factor: Tensor, shift: Tensor, bound: Tensor, scale: Tensor
+        self, inside: Operator, root: Tensor | None, factor: Tensor, shift: Tensor, bound: Tensor, size: Tensor
     ) -> None:
         self.shape, self.dtype, self.device, self.inside = inside.shape, inside.dtype, inside.device, inside
-        self.root, self.factor, self.shift, self.bound, self.scale = root, factor, shift, bound, scale
+        self.root, self.factor, self.shift, self.bound, self.size = root, factor, shift, bound, size
         self.parameters = inside.parameters if root is None else (*inside.parameters, root)
         self.active = inside.active
 
@@ -375,28 +345,10 @@ class Products(Operator):
         return factor * (found if s is None else s * found) + shift * y
 
 
-def affine(operator: Operator, factor: Tensor, shift: Tensor, bound: Tensor, scale: Tensor) -> Any:
-    """Return f A + c for numbers ``(B,)`` of each graph, with gradients, the bound of its spectrum and its scale."""
-    if not isinstance(operator, SymmetricOperator):
-        inside, root = (operator.inside, operator.root) if isinstance(operator, Products) else (operator, None)
-        return Products(inside, root, factor, shift, bound, scale)
-    is_same = not bool((factor < 0).any() | (shift != 0).any())
-    at_nodes = factor if len(operator.shape) == 1 else factor[:, None]
-    values, diagonal = checks.finite_gradient(operator.values), checks.finite_gradient(operator.diagonal)
-    return operator._with(
-        values=(values * operator.pattern.of_graph(factor)).reshape(values.shape),
-        diagonal=diagonal * at_nodes + (shift[:, None] * operator.active).reshape(operator.shape),
-        bound=bound,
-        null=operator.null if is_same else None,
-        of_affinities=operator.of_affinities and is_same,
-        excess=None if operator.excess is None else operator.excess * factor[:, None],
-        definite=True,
-        size=scale,
-    )
-
-
-def in_unit(operator: T, *, largest: bool = False, is_pencil: bool = False) -> tuple[T, Tensor | None, Tensor | None]:
-    """Return f A + c and f, c ``(B,)``; A itself and None for 1 and 0. A pencil has c = 0 and needs no definite A."""
+def in_unit(
+    operator: Any, *, largest: bool = False, is_pencil: bool = False
+) -> tuple[Any, Tensor | None, Tensor | None]:
+    """Return f A + c, with gradients, and f, c ``(B,)``; A and None for 1 and 0. A pencil has c = 0, A any sign."""
     if not (largest or is_pencil) and operator.is_near_one:
         return operator, None, None
     with torch.no_grad():
@@ -410,17 +362,19 @@ def in_unit(operator: T, *, largest: bool = False, is_pencil: bool = False) -> t
         unit, least = checks.next_power(reach), torch.finfo(reach.dtype).tiny
         unit = torch.where(checks.are_near_one(unit), 1, unit.clamp(least, 1 / least))
         factor, shift = (-1 if largest else 1) / unit, shift / unit
-        size = torch.maximum(size, reach) / unit
-    return affine(operator, factor, shift, reach / unit, size), factor, shift
-
-
-def scaled(operator: Operator, root: Tensor) -> Operator:
-    """Return S A S for S = diag(``root``), positive, of the operator's shape, with gradients."""
-    if isinstance(operator, SymmetricOperator):
-        return operator.scaled(root)
-    most = checks.primal(root).square().reshape(operator.batch_size, -1).amax(1)
-    one, bound = torch.ones_like(most), operator.bound * most
-    return Products(operator, root, one, 0 * one, bound, bound)
+        bound, size = reach / unit, torch.maximum(size, reach) / unit
+    if not isinstance(operator, SymmetricOperator):
+        inside, root = (operator.inside, operator.root) if isinstance(operator, Products) else (operator, None)
+        return Products(inside, root, factor, shift, bound, size), factor, shift
+    is_same = not bool((factor < 0).any() | (shift != 0).any())
+    at_nodes = factor if len(operator.shape) == 1 else factor[:, None]
+    values, diagonal = checks.finite_gradient(operator.values), checks.finite_gradient(operator.diagonal)
+    values = (values * operator.pattern.of_graph(factor)).reshape(values.shape)
+    diagonal = diagonal * at_nodes + (shift[:, None] * operator.active).reshape(operator.shape)
+    excess = None if operator.excess is None else operator.excess * factor[:, None]
+    null, of_affinities = operator.null if is_same else None, operator.of_affinities and is_same
+    kind = {"bound": bound, "size": size, "definite": True, "null": null, "of_affinities": of_affinities}
+    return operator._with(values=values, diagonal=diagonal, excess=excess, **kind), factor, shift
 
 
 @dataclass(frozen=True, eq=False)
@@ -433,18 +387,6 @@ class Normal:
     order: Tensor | None = None  # the nodes in the order of A', int64 ``(N,)``; None for their own
     stretch: Tensor | None = None  # u over u' ``(B,)``; None for 1
 
-    @property
-    def unit(self) -> float:
-        """Return the largest size of an eigenvalue of A over that of A'."""
-        return 1.0 if self.factor is None else float(1 / self.factor.abs().amin())
-
-    def in_order(self, at_nodes: Tensor | None) -> Tensor | None:
-        """Return numbers of the nodes ``(B, N)`` in the order of A', without derivatives."""
-        if at_nodes is None:
-            return None
-        at_nodes = checks.primal(at_nodes).reshape(self.operator.batch_size, -1)
-        return at_nodes if self.order is None else at_nodes[:, self.order]
-
     def back(self, solution: Solution, found: Differentiated) -> tuple[Solution, Differentiated]:
         """Return a solution, and its differentiated pairs, as those of the given problem, or of S A S."""
         vectors, projected = found
@@ -454,25 +396,28 @@ class Normal:
             vectors = vectors * self.stretch[:, None, None]
         if self.factor is not None and self.shift is not None:
             moved = torch.diag_embed(self.shift[:, None].expand(projected.shape[:2]))
-            projected = (projected - moved) / self.factor[:, None, None]
-            solution = solution.times(1 / self.factor.abs())
+            projected, unit = (projected - moved) / self.factor[:, None, None], 1 / self.factor.abs()
+            parts = {name: getattr(solution, name) for name in ("values", "residuals", "gap", "scale")}
+            parts = {name: x * (unit[:, None] if x.ndim > 1 else unit) for name, x in parts.items()}
+            solution = dataclasses.replace(solution, **parts)
         return solution, Differentiated(vectors, projected)
 
 
 def normalise(
-    operator: Operator,
-    root: Tensor | None = None,
-    mass: SymmetricOperator | None = None,
-    *,
-    largest: bool = False,
-    is_inside: bool = False,
+    operator: Operator, root: Tensor | None, mass: SymmetricOperator | None, *, largest: bool, is_inside: bool
 ) -> Normal:
     """Return A u = λ M u, M a matrix ``mass`` or M^-½ = diag(``root``), in normal form, for the wanted values."""
     square = None
     if root is not None:  # in a unit in which no square overflows
         most = checks.next_power(checks.primal(root).reshape(operator.batch_size, -1).amax(1))
-        operator = scaled(operator, root / (most if len(operator.shape) == 1 else most[:, None]))
-        square = None if bool((most == 1).all()) else most.square()
+        root, square = root / (most if len(operator.shape) == 1 else most[:, None]), most.square()
+        if isinstance(operator, SymmetricOperator):
+            operator = operator.scaled(root)
+        else:
+            one = torch.ones_like(most)
+            bound = operator.bound * checks.primal(root).square().reshape(operator.batch_size, -1).amax(1)
+            operator = Products(operator, root, one, 0 * one, bound, bound)
+        square = None if bool((most == 1).all()) else square
     operator, factor, shift = in_unit(operator, largest=largest, is_pencil=mass is not None or is_inside)
     if square is not None:
         factor, shift = (1 / square, 0 * square) if factor is None else (factor / square, shift)

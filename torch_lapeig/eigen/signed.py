@@ -28,9 +28,6 @@ class SignedLaplacian(SymmetricOperator):
             cancels as in a `Laplacian`; a negative one adds 2 |W_ii| to the diagonal.
         normalization: ``"symmetric"``, with a spectrum in [0, 2], or ``"unnormalized"``.
 
-    Attributes:
-        graph, normalization: as given. The others are those of `SymmetricOperator`.
-
     Raises:
         TypeError, ValueError: no `SignedGraph`, no nodes, an unknown ``normalization``.
 

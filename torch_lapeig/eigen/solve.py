@@ -19,22 +19,13 @@ from torch_lapeig.eigen.gradient.system import DEGENERACIES, Complement, Degener
 from torch_lapeig.eigen.gradient.tails import tiny_degree_rows
 from torch_lapeig.eigen.laplacian import NORMALIZATIONS, Laplacian, Normalization, needs_derivatives, warn_of_isolated
 from torch_lapeig.eigen.operator import Operator
-from torch_lapeig.eigen.pencil import checked_mass, scales_entries, solve_pencil
-from torch_lapeig.eigen.problem import (
-    Differentiated,
-    Problem,
-    Solution,
-    check_answer,
-    normalise,
-    norms,
-    report_failure,
-    report_unresolved,
-)
+from torch_lapeig.eigen.pencil import MASS_RATIO, checked_mass, solve_pencil
+from torch_lapeig.eigen.problem import Differentiated, Problem, Solution, check_answer, normalise, norms, report
 from torch_lapeig.eigen.solvers.dense import Eigh
 from torch_lapeig.eigen.solvers.solver import RitzPairs, Solver, joined
 from torch_lapeig.eigen.symmetric import SymmetricOperator
 from torch_lapeig.graph.directed import SignedGraph
-from torch_lapeig.graph.graph import Graph, check_graph
+from torch_lapeig.graph.graph import Graph, batches_of_components, check_graph
 from torch_lapeig.support import checks, precision
 from torch_lapeig.support.cached import deep_copy
 from torch_lapeig.support.kinds import refuse
@@ -42,6 +33,7 @@ from torch_lapeig.support.progress import Progress, bar
 
 End = Literal["smallest", "largest", "nearest"]
 InnerProduct = Literal["identity", "degrees", "mass", "similarity"]
+Mass = tuple[Tensor | None, SymmetricOperator | None]  # M^½ of M = diag(M^½)², or M as a form
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,18 +101,9 @@ class Eigenpairs:
     @classmethod
     def of(cls, solution: Solution, found: Differentiated, dtype: torch.dtype) -> Eigenpairs:
         """Return a solution with its differentiable pairs, which a dtype is to hold."""
-        return cls(
-            values=values_of(found.projected, dtype),
-            vectors=found.vectors,
-            projected=found.projected,
-            residuals=solution.residuals,
-            gap=solution.gap,
-            converged=solution.converged & solution.resolved,
-            resolved=solution.resolved,
-            iterations=solution.ritz.iterations,
-            solver=solution.solver,
-            is_sharded=solution.operator.nodes.is_sharded,
-        )
+        facts = (solution.residuals, solution.gap, solution.converged & solution.resolved, solution.resolved)
+        solver, is_sharded = (solution.ritz.iterations, solution.solver), solution.operator.nodes.is_sharded
+        return cls(values_of(found.projected, dtype), *found, *facts, *solver, is_sharded=is_sharded)
 
     @classmethod
     def stacked(cls, items: Sequence[Eigenpairs]) -> Eigenpairs:
@@ -128,6 +111,12 @@ class Eigenpairs:
         names = ("values", "vectors", "projected", "residuals", "gap", "converged", "resolved")
         parts: dict[str, Any] = {name: torch.stack([getattr(item, name) for item in items]) for name in names}
         return dataclasses.replace(items[0], **parts, iterations=max(item.iterations for item in items))
+
+    def item(self, b: int, n: int) -> Eigenpairs:
+        """Return the pairs of one graph of a batch, of n nodes."""
+        names = ("values", "projected", "residuals", "gap", "converged", "resolved")
+        parts = {name: getattr(self, name)[b] for name in names}
+        return dataclasses.replace(self, vectors=self.vectors[b, :n], **parts)
 
     def reshaped(self, lead: tuple[int, ...], dtype: torch.dtype) -> Eigenpairs:
         """Return the pairs of a batch with another batch axis, ``()`` or ``(B,)``, in a dtype."""
@@ -183,12 +172,9 @@ class Solve:
         loss_dtype: dtype in which a loss of the pairs is computed, if it is coarser than that of the weights: the
             round-off of its cotangents is no reason for a `DegeneracyWarning`.
 
-    Raises:
-        TypeError, ValueError: an option of another type or out of range.
+    An option of another type raises TypeError, one out of range ValueError.
 
-    >>> Solve(tolerance=1e-3, on_failure="raise").tolerance
-    0.001
-    >>> Solve(Eigh()).solver
+    >>> Solve(Eigh(), tolerance=1e-3, on_failure="raise").solver
     Eigh()
     """
 
@@ -242,14 +228,11 @@ DEFAULT = Solve()
 OF_OTHERS = {
     "which": "eigenpairs takes largest=True (by value: LA), or nearest=, such as nearest=0 (SM)",
     "sigma": "eigenpairs takes nearest=",
-    "M": "eigenpairs takes mass=",
-    "B": "eigenpairs takes mass=",
-    "v0": "solvers begin with random columns of a seed, such as Krylov(seed=1)",
-    "X": "solvers begin with random columns of a seed, such as Krylov(seed=1)",
+    **dict.fromkeys(("M", "B"), "eigenpairs takes mass="),
+    **dict.fromkeys(("v0", "X"), "solvers begin with random columns of a seed, such as Krylov(seed=1)"),
     "tol": "use tolerance=, relative to the gap",
-    "maxiter": "use a solver with a limit, such as Krylov(max_products=1000)",
+    **dict.fromkeys(("maxiter", "niter"), "use a solver with a limit, such as Krylov(max_products=1000)"),
     "mask": "padding belongs to the graph; fixed= holds nodes at 0",
-    "niter": "use a solver with a limit, such as Krylov(max_products=1000)",
 }
 
 
@@ -324,13 +307,14 @@ def eigenpairs(
             if fixed is not None:
                 real = real.clamped(_mask_of(fixed, size, real).repeat_interleave(2, -1))
             return pairs_of_real_form(real, size, k, solve, fill, **ends)
-        laplacian = matrices.operator_of_entries(*matrices.entries_of_matrix(laplacian, "matrix"))
+        laplacian = matrices.operator_of(laplacian, "matrix")
     given: Any = laplacian
     shape = tuple(given.shape) if isinstance(given, SymmetricOperator) else ()
-    if len(shape) == 2 and shape[0] and tuple(getattr(mass, "shape", ())) == (*shape, shape[1]):
+    of_matrices = tuple(getattr(mass, "shape", ())) == (*shape, *shape[1:]) or isinstance(mass, SymmetricOperator)
+    if len(shape) == 2 and shape[0] and of_matrices:
         held = given if fixed is None else given.clamped(_mask_of(fixed, shape, given))
-        each = matrices.pencils_of(held, mass)
         options = {"fill": fill, "largest": largest, "nearest": nearest}
+        each = zip(held.items(), matrices.operator_of(mass, "mass").items(), strict=True)
         return Eigenpairs.stacked([eigenpairs(a, k, solve, mass=m, **options) for a, m in each])
     # Float32 resolves some gaps and not others, and the gap is not known yet: everything is solved in float64.
     exact: Any = given.double() if isinstance(given, Operator) else given
@@ -346,27 +330,34 @@ def eigenpairs(
     checks.check_flag(largest, "largest")
     if nearest is not None:
         refuse("eigenpairs, nearest", operator=operator)
-        nearest = _check_nearest(nearest, solve, is_free=not (largest or fill) and len(operator.shape) == 1)
-    is_iterative = not isinstance(solve.solver, Eigh | Auto)
-    scales = mass is None or scales_entries(mass, operator, k, is_iterative=is_iterative, is_inside=nearest is not None)
+        nearest = checks.check_number(nearest, "nearest")
+        if largest or fill or len(operator.shape) > 1:
+            raise ValueError(
+                f"nearest must be None with largest=True, fill=True and for a batch, got {nearest}; solve its matrices "
+                "one by one"
+            )
+    root, form, is_default = None, None, isinstance(solve.solver, Eigh | Auto)
     if mass is not None:
         refuse("eigenpairs, mass", operator=operator, laplacian=exact)
-        if isinstance(exact, Laplacian) and exact.graph.similarity is not None:
-            scales = False
-            if not isinstance(mass, Tensor) or mass.ndim != 1:
-                refuse("eigenpairs, mass matrix", laplacian=exact)
-    is_diagonal = isinstance(mass, Tensor) and mass.layout == torch.strided and mass.shape == operator.shape
-    root = None if mass is None or not (scales or is_diagonal) else _root_of_mass(mass, operator)
-    form = None if scales else checked_mass(mass, operator)
-    if form is not None:
-        root = None
-        if k > operator.fewest_active:
-            raise ValueError(
-                f"k must be at most {operator.fewest_active}, the nodes of positive degree, with a mass matrix, where "
-                f"which no missing pairs are filled, got k={k}"
-            )
-        if not isinstance(solve.solver, (Auto, Eigh)):
-            raise ValueError(f"solver must be None or Eigh() with a mass matrix, got {solve.solver}")
+        is_similar, scales = isinstance(exact, Laplacian) and exact.graph.similarity is not None, False
+        if is_similar and not (isinstance(mass, Tensor) and mass.ndim == 1):
+            refuse("eigenpairs, mass matrix", laplacian=exact)
+        if isinstance(mass, Tensor) and mass.layout == torch.strided and mass.shape == operator.shape:
+            # A diagonal scales A in a batch, for an iterative solver, for most pairs, of which the largest would lose
+            # digits in the inverse of a pencil, and where its numbers are near each other.
+            root, own = _root_of_mass(mass, operator), checks.primal(mass)[operator.active.reshape(mass.shape)]
+            scales = mass.ndim > 1 or not is_default or (2 * k > len(own) and nearest is None)
+            scales = (scales or bool(own.max() <= MASS_RATIO * own.min())) and not is_similar
+        if not scales:
+            root, form = None, checked_mass(mass, operator)
+    if form is not None and k > operator.fewest_active:
+        raise ValueError(
+            f"k must be at most {operator.fewest_active}, the nodes of positive degree, with a mass matrix, beside "
+            f"which no missing pairs are filled, got k={k}"
+        )
+    if (form is not None or nearest is not None) and not is_default:
+        asked = "a mass matrix" if nearest is None else f"nearest={nearest}"
+        raise ValueError(f"solver must be None or Eigh() with {asked}, got {solve.solver}")
     if largest:
         refuse("eigenpairs, largest", operator=operator)
         if fill:
@@ -377,13 +368,14 @@ def eigenpairs(
             return found
     end: End = "largest" if largest else "smallest" if nearest is None else "nearest"
     pairs = _pairs_of(exact, operator, (root, form), k, solve, given.dtype, end, nearest)
-    return dataclasses.replace(
-        pairs.reshaped(operator.shape[:-1], given.dtype), inner_product=_inner_product(exact, mass), which=end
-    )
+    product: InnerProduct = "identity" if mass is None else "mass"
+    if isinstance(exact, Laplacian) and exact.normalization != "symmetric":
+        is_walk = exact.normalization == "random_walk" and mass is None
+        product = "similarity" if exact.graph.similarity is not None else "degrees" if is_walk else product
+    return dataclasses.replace(pairs.reshaped(operator.shape[:-1], given.dtype), inner_product=product, which=end)
 
 
 def _mask_of(fixed: Any, shape: tuple[int, ...], operator: Operator) -> Tensor:
-    """Return a mask of a shape ``(N,)`` or ``(B, N)`` of nodes given by a mask, or by their numbers in one graph."""
     if not isinstance(fixed, Tensor) or fixed.dtype != torch.bool:
         checks.check_indices(fixed, "fixed", shape[-1])
         if fixed.ndim != 1 or len(shape) > 1:
@@ -396,57 +388,40 @@ def _mask_of(fixed: Any, shape: tuple[int, ...], operator: Operator) -> Tensor:
     return mask
 
 
-def _check_nearest(nearest: Any, solve: Solve, *, is_free: bool) -> float:
-    """Return a number inside a spectrum; raise for a request that it excludes."""
-    sigma = checks.check_number(nearest, "nearest")
-    if not is_free:
-        raise ValueError(
-            f"nearest must be None with largest=True, fill=True and for a batch, got {nearest}; solve its matrices "
-            "one by one"
-        )
-    if not isinstance(solve.solver, (Auto, Eigh)):
-        raise ValueError(f"solver must be None or Eigh() with nearest={nearest}, got {solve.solver}")
-    return sigma
-
-
 def _pairs_of(
-    exact: Any,
-    operator: Operator,
-    mass: tuple[Tensor | None, SymmetricOperator | None],
-    k: int,
-    solve: Solve,
-    dtype: torch.dtype,
-    end: End,
-    nearest: float | None,
+    exact: Any, operator: Operator, mass: Mass, k: int, solve: Solve, dtype: torch.dtype, end: End, sigma: float | None
 ) -> Eigenpairs:
-    """Return the pairs at one end of the spectrum or inside, for M = diag(``root``²), or M as a form, as the mass."""
+    """Return the pairs at one end of the spectrum or inside."""
     is_laplacian, (root, form) = isinstance(exact, Laplacian), mass
     factor, inverse = exact.factor if is_laplacian and form is None else None, None
     if root is not None:
         inverse = 1 / root
         factor = inverse if factor is None else factor / root
-    normal = normalise(operator, inverse, form, largest=end == "largest", is_inside=nearest is not None)
+    normal = normalise(operator, inverse, form, largest=end == "largest", is_inside=sigma is not None)
     bare, k_there = normal.operator.frozen(), min(k, operator.all_nodes)
     tolerance, origin = solve.allowed(bare.dtype, dtype), None if is_laplacian else normal.shift
-    target = None if nearest is None else nearest * (1.0 if normal.factor is None else float(normal.factor))
+    target = None if sigma is None else sigma * (1.0 if normal.factor is None else float(normal.factor))
+    unit = 1.0 if normal.factor is None else float(1 / normal.factor.abs().amin())
     problem = Problem(bare, k_there, tolerance, needs_derivatives(*normal.operator.tensors), origin, target)
-    with torch.no_grad(), _progress_function(solve.progress, normal.unit) as progress:
+    with torch.no_grad(), _progress_function(solve.progress, unit) as progress:
         solver = solve.solver
-        if form is not None or nearest is not None:
+        if form is not None or sigma is not None:
             solution = solve_pencil(problem, solver, progress)
         else:
             solvers = solver.choose(bare, problem.k).solvers if isinstance(solver, Auto) else (solver,)
             solution = first_converged(solvers, problem, progress)  # checks each answer
-    gradient = solve.gradient_options(dtype, normal.in_order(factor))
-    found = differentiable(normal.operator, solution, gradient)
-    solution = with_rounded_residuals(solution, found, dtype)
+    at_nodes = None if factor is None else checks.primal(factor).reshape(operator.batch_size, -1)
+    at_nodes = at_nodes if at_nodes is None or normal.order is None else at_nodes[:, normal.order]
+    found = differentiable(normal.operator, solution, solve.gradient_options(dtype, at_nodes))
+    if dtype != solution.values.dtype and bare.mass is None:  # of the rounded vectors; a pencil keeps its own
+        with torch.no_grad():
+            rounded = checks.primal(found.vectors).to(dtype).to(solution.values.dtype)
+            rest = bare.matmul(rounded) - solution.values[:, None, :] * rounded
+            solution = dataclasses.replace(solution, residuals=norms(bare, rest))
     solution, found = normal.back(solution, found)
     values = checks.primal(found.projected).diagonal(dim1=1, dim2=2)
     _check_range(values, solution.present, dtype, root if form is None else form)
-    if not solution.is_converged:
-        report_failure(solution, solve.on_failure)
-    elif not solution.is_resolved:
-        report_unresolved(solution, values, solve.on_failure)
+    report(solution, values, solve.on_failure)
     if (is_laplacian or root is not None) and form is None and end == "smallest":
         found = _with_trivial(exact, operator, root, found, solution)
     if factor is not None:
@@ -455,14 +430,7 @@ def _pairs_of(
 
 
 def pairs_of_real_form(
-    operator: SymmetricOperator,
-    shape: tuple[int, ...],
-    k: int,
-    solve: Solve,
-    fill: bool,
-    *,
-    mass: Tensor | SymmetricOperator | None = None,
-    **ends: Any,
+    operator: SymmetricOperator, shape: tuple[int, ...], k: int, solve: Solve, fill: bool, mass: Any = None, **ends: Any
 ) -> Eigenpairs:
     """Compute k complex pairs of the shape ``(..., N)`` by 2k real pairs of real forms of a matrix and a mass."""
     if solve.degeneracy == "exact" or solve.cluster_width is not None:
@@ -476,11 +444,7 @@ def pairs_of_real_form(
             f"k must be at most the number of nodes of positive degree, got k={k} with "
             f"{operator.fewest_active // 2} of them"
         )
-    if isinstance(mass, SymmetricOperator) and len(mass.shape) == 2:
-        each = zip(operator.items(), mass.items(), strict=True)
-        pairs = Eigenpairs.stacked([eigenpairs(a, 2 * k, solve, fill=fill, mass=m, **ends) for a, m in each])
-    else:
-        pairs = eigenpairs(operator, 2 * k, solve, fill=fill, mass=mass, **ends)
+    pairs = eigenpairs(operator, 2 * k, solve, fill=fill, mass=mass, **ends)
     return matrices.complex_pairs(pairs, operator, mass, shape, k)  # type: ignore[no-any-return]
 
 
@@ -497,12 +461,19 @@ def first_converged(solvers: tuple[Solver, ...], problem: Problem, progress: Pro
         try:
             ritz = solver(operator, problem.k, problem.tolerance, progress=progress)
             answer, others = check_answer(problem, solver, ritz), solvers[position + 1 :]
-            if answer.is_converged:
+            if answer.flags.are_converged:
                 return answer
             is_batch = isinstance(operator, SymmetricOperator) and operator.device.type == "cpu"
             failed = answer.converged.logical_not().nonzero().flatten().tolist() if is_batch and others else []
-            if 0 < 2 * len(failed) < operator.batch_size:
-                return _solved_again(problem, ritz, failed, others)
+            if 0 < 2 * len(failed) < operator.batch_size:  # others solve them again, one after the other
+                assert isinstance(operator, SymmetricOperator)
+                parts = [ritz.part(slice(b, b + 1)) for b in range(operator.batch_size)]
+                for b in failed:
+                    one = problem._replace(operator=operator.part(slice(b, b + 1)), has_guards=True)
+                    again = first_converged(others, one, None)
+                    parts[b] = again.ritz._replace(iterations=ritz.iterations + again.ritz.iterations)
+                whole = joined(operator, [part._replace(inverses=()) for part in parts], problem.k)
+                return check_answer(problem, again.solver, whole)
         except (torch.linalg.LinAlgError, checks.ConvergenceError) as error:  # type: ignore[attr-defined]
             failure = checks.ConvergenceError(f"{solver} broke down ({error}); use another solver")
             failure.__cause__ = error
@@ -512,44 +483,11 @@ def first_converged(solvers: tuple[Solver, ...], problem: Problem, progress: Pro
     return answer
 
 
-def _solved_again(problem: Problem, ritz: RitzPairs, failed: list[int], solvers: tuple[Solver, ...]) -> Solution:
-    """Return the answer for a batch in which other solvers solve the failed graphs again, one after the other."""
-    operator = problem.operator
-    assert isinstance(operator, SymmetricOperator)
-    parts = [ritz.part(slice(b, b + 1)) for b in range(operator.batch_size)]
-    for b in failed:
-        one = problem._replace(operator=operator.part(slice(b, b + 1)), has_guards=True)
-        again = first_converged(solvers, one, None)
-        parts[b] = again.ritz._replace(iterations=ritz.iterations + again.ritz.iterations)
-    whole = joined(operator, [part._replace(inverses=()) for part in parts], problem.k)
-    return check_answer(problem, again.solver, whole)
-
-
-@torch.no_grad()
-def with_rounded_residuals(solution: Solution, found: Differentiated, dtype: torch.dtype) -> Solution:
-    """Return a solution with the residuals of its vectors after rounding to a dtype; a pencil keeps its own."""
-    if dtype == solution.values.dtype or solution.operator.mass is not None:
-        return solution
-    operator, rounded = solution.operator, checks.primal(found.vectors).to(dtype).to(solution.values.dtype)
-    rest = operator.matmul(rounded) - solution.values[:, None, :] * rounded
-    return dataclasses.replace(solution, residuals=norms(operator, rest))
-
-
 def differentiable(operator: Operator, solution: Solution, gradient: GradientOptions) -> Differentiated:
     """Return the pairs of a solution, with gradients to the parameters of the operator."""
     if needs_derivatives(*operator.tensors):
         return Differentiated(*Pairs.apply(Complement(solution, gradient), *operator.tensors))
     return Differentiated(solution.vectors, torch.diag_embed(solution.values))
-
-
-def _inner_product(given: Laplacian | Operator, mass: Tensor | None) -> InnerProduct:
-    """Return the inner product in which the vectors of a problem are orthonormal."""
-    normalization = given.normalization if isinstance(given, Laplacian) else "symmetric"
-    if isinstance(given, Laplacian) and normalization != "symmetric" and given.graph.similarity is not None:
-        return "similarity"
-    if mass is not None:
-        return "mass"
-    return "degrees" if normalization == "random_walk" else "identity"
 
 
 def _operator_of(laplacian: Any) -> Operator:
@@ -608,7 +546,7 @@ def _with_trivial(
     # nothing within their space, but its first vector is always the whole graph's, whose derivative is known: it is in
     # proportion to the ground of ``given``, times M^½ with a mass.
     vectors = found.vectors
-    if not (vectors.requires_grad or checks.is_dual(vectors)) or not solution.has_faint:
+    if not (vectors.requires_grad or checks.is_dual(vectors)) or not solution.flags.has_faint:
         return found
     ground = given.ground if isinstance(given, Laplacian) else given.null.ground
     ground = (ground if root is None else ground * root.reshape(ground.shape))[..., None]
@@ -623,11 +561,8 @@ def _with_trivial(
     # Of length 1 for second derivatives, too.
     beside = beside + precision.matmul(beside, precision.matmul(turned.mT, turned)) / 2
     whole = torch.cat([first, beside], -1)
-    return found._replace(
-        vectors=torch.where(
-            solution.faint[:, None, None], checks.primal(vectors) + (whole - checks.primal(whole)), vectors
-        )
-    )
+    moved = checks.primal(vectors) + (whole - checks.primal(whole))
+    return found._replace(vectors=torch.where(solution.faint[:, None, None], moved, vectors))
 
 
 def _with_factor(
@@ -680,26 +615,23 @@ def component_eigenpairs(
         The components of two or more nodes, in the order of their first nodes; isolated nodes have no eigenpairs.
 
     Raises:
-        TypeError, ValueError: a graph that is not a `Graph`, k < 1, an unknown normalization, and the errors of
-            `eigenpairs`.
+        TypeError, ValueError: no `Graph`, k < 1, an unknown normalization, and the errors of `eigenpairs`.
 
     >>> pair = torch.tensor([[0.0, 1.0], [1.0, 0.0]])
-    >>> [
-    ...     len(part.pairs.values)
-    ...     for part in component_eigenpairs(
-    ...         Graph.from_dense(torch.block_diag(pair, pair)), 2
-    ...     )
-    ... ]
+    >>> graph = Graph.from_dense(torch.block_diag(pair, pair))
+    >>> [len(part.pairs.values) for part in component_eigenpairs(graph, 2)]
     [2, 2]
     """
     check_graph(graph)
     k = checks.check_width(k, "k")
     checks.check_choice(normalization, "normalization", NORMALIZATIONS)
     found = []
-    for nodes in graph.nodes_of_components():
-        laplacian = Laplacian(graph.subgraph(nodes), normalization)
-        found.append(ComponentEigenpairs(nodes, eigenpairs(laplacian, min(k, len(nodes)), solve, **options)))
-    return found
+    for nodes, part in batches_of_components(graph, k):
+        sizes = [part.num_nodes] if part.mask is None else part.mask.sum(1).tolist()
+        pairs = eigenpairs(Laplacian(part, normalization), min(k, *sizes), solve, **options)
+        for b, own in enumerate(nodes.split(sizes)):
+            found.append(ComponentEigenpairs(own, pairs if part.mask is None else pairs.item(b, len(own))))
+    return sorted(found, key=lambda one: int(one.nodes[0]))
 
 
 @contextlib.contextmanager
@@ -728,18 +660,12 @@ def _filled(pairs: Eigenpairs, s: Solution, k: int) -> Eigenpairs:
     projected = pad(pairs.projected, (0, more, 0, more))
     # No gradient flows from a missing pair, whatever a loss makes of it.
     projected = torch.where(present[:, None, :] & present[:, :, None], projected, 0)
-    return dataclasses.replace(
-        pairs,
-        projected=projected,
-        vectors=torch.where(present[:, None, :], pad(pairs.vectors, (0, more)), 0),
-        values=torch.where(present, pad(pairs.values, (0, more)), torch.inf),
-        residuals=pad(pairs.residuals, (0, more)),
-    )
+    vectors = torch.where(present[:, None, :], pad(pairs.vectors, (0, more)), 0)
+    values, residuals = torch.where(present, pad(pairs.values, (0, more)), torch.inf), pad(pairs.residuals, (0, more))
+    return dataclasses.replace(pairs, projected=projected, vectors=vectors, values=values, residuals=residuals)
 
 
 def _check_request(operator: Operator, k: int, fill: bool, solve: Solve) -> int:
-    """Return the number of pairs, checked against the sizes of the graphs and the solver."""
-
     def facts() -> dict[str, Any]:
         parameters = {f"parameters[{i}]": parameter for i, parameter in enumerate(operator.parameters)}
         return checks.facts_of_rows(**parameters) | vars(solve) | {"progress": None, "k": k, "fill": fill}

@@ -16,11 +16,10 @@ from torch.nn.functional import pad
 
 from torch_lapeig.eigen.function import FunctionOperator
 from torch_lapeig.eigen.gradient.system import off_diagonal
-from torch_lapeig.eigen.matrices import is_complex, is_matrix, with_real_peaks
+from torch_lapeig.eigen.matrices import coordinates, is_complex, is_matrix, with_real_peaks
 from torch_lapeig.eigen.solve import Auto, Solve, eigenpairs
 from torch_lapeig.eigen.solvers.krylov import Krylov
 from torch_lapeig.eigen.solvers.solver import Solver
-from torch_lapeig.graph.graph import canonical_csr
 from torch_lapeig.support import checks, precision
 from torch_lapeig.support.cached import deep_copy
 
@@ -146,16 +145,10 @@ def _bordered(matrix: Any, size: tuple[int, ...], k: int, parameters: Any, *, is
             return torch.cat([forward(y[..., m:, :], *given), adjoint(y[..., :m, :], *given)], -2)
 
         return FunctionOperator(both, (*size[:-2], m + n), parameters)
-    if layout is None:
-        coo = canonical_csr(matrix, "matrix").tocoo()
-        index, entries = torch.stack([torch.from_numpy(x).long() for x in coo.coords]), torch.from_numpy(coo.data)
-        entries = entries if entries.is_complex() else entries.double()
-    elif layout in (torch.sparse_coo, torch.sparse_csr) and len(size) == 2 and not matrix.dense_dim():
-        coo = matrix.to_sparse_coo().coalesce()
-        index, entries = coo.indices().clone(), coo.values()
-    else:
-        raise TypeError(f"matrix must be dense, COO, CSR or of SciPy, got {layout} of {size}; use matrix.to_dense()")
-    index[1] += m
+    if len(size) > 2:
+        raise TypeError(f"matrix must be dense in a batch, got {layout} of {size}; use matrix.to_dense()")
+    index, entries = coordinates(matrix, "matrix")
+    index = torch.stack([index[0], index[1] + m])
     index, entries = torch.cat([index, index.flip(0)], 1), torch.cat([entries, entries.conj()])
     return torch.sparse_coo_tensor(index, entries, (m + n, m + n), check_invariants=False)
 

@@ -114,8 +114,8 @@ class SymmetricOperator(Operator):
         constant_null: short for ``null=NullSpace.constant(diagonal)``: A 1 = 0.
 
     Raises:
-        TypeError, ValueError: tensors that are not float32 or float64, or of other shapes; values that are not
-            symmetric; parts of ``null`` out of range; a bound that is not finite, or below an entry of the diagonal.
+        TypeError, ValueError: other dtypes or shapes, values that are not symmetric, parts of ``null`` out of range, a
+            bound that is not finite or below an entry of the diagonal.
 
     >>> from torch_lapeig import eigenpairs
     >>> from torch_lapeig.graph import DensePattern
@@ -229,11 +229,6 @@ class SymmetricOperator(Operator):
         """Return whether the normal form is A itself; see `Operator.is_near_one`."""
         return self.definite and (self.batch_size == 0 or not self._numbers[4])
 
-    @property
-    def scale(self) -> Tensor:
-        """Return the size that rounding is relative to; see `Operator.scale`."""
-        return self.bound if self.size is None else self.size
-
     @torch.no_grad()
     def ends(self) -> tuple[Tensor, Tensor]:
         """Return bounds of the spectrum: Gershgorin's, Frobenius's, or those of Lanczos if closer."""
@@ -265,39 +260,29 @@ class SymmetricOperator(Operator):
         others = pattern.at_col(ground) * checks.primal(self.values).abs()
         rows = (checks.primal(self.diagonal).abs() + pattern.sum_rows(others) / ground) * s.square()
         largest = pattern.largest(torch.stack([rows, s.square()], -1).reshape(self.batch_size, -1, 2))
-        return self._with(
-            values=pattern.scaled(self.values, factor),
-            diagonal=self.diagonal * factor.square(),
-            bound=torch.minimum(largest[:, 0], self.bound * largest[:, 1]),
-            null=null,
-        )
+        bound = torch.minimum(largest[:, 0], self.bound * largest[:, 1])
+        values, diagonal = pattern.scaled(self.values, factor), self.diagonal * factor.square()
+        return self._with(values=values, diagonal=diagonal, bound=bound, null=null)
 
     def clamped(self, fixed: Tensor) -> SymmetricOperator:
         """Return the operator on the other nodes than ``fixed``, bool of the operator's shape, which take no part."""
         pattern, free = self.pattern, ~fixed
         keep, null, excess = pattern.at_row(free) & pattern.at_col(free), None, None
-        if self.of_affinities and self._reaches_all(fixed):  # edges to fixed nodes only count on the diagonal
-            assert self.null is not None
+        reaches_all = self.excess is not None  # where no null vector is left
+        if self.null is not None and not reaches_all:
+            there, part = fixed.reshape(self.active.shape).to(self.dtype), self.null.part
+            there = torch.zeros_like(there).scatter_reduce(1, part, there, "amax").gather(1, part)
+            reaches_all = bool((there > 0).all())
+        if self.of_affinities and self.null is not None and reaches_all:  # their edges only count on the diagonal
             ground = self.null.ground * free.reshape(self.active.shape)
             lost = pattern.scaled(checks.primal(self.values), self.null.ground.reshape(self.shape)).masked_fill(keep, 0)
             excess = pattern.sum_rows(lost).reshape(ground.shape) + (0 if self.excess is None else self.excess)
             excess = excess.masked_fill(ground == 0, 0)
             null = NullSpace(ground, torch.zeros_like(self.null.part), torch.zeros_like(self.null.counts))
-        return self._with(
-            values=torch.where(keep, self.values, 0),
-            diagonal=torch.where(free, self.diagonal, 0),
-            active=self.active & free.reshape(self.active.shape),
-            null=null,
-            excess=excess,
-            of_affinities=null is not None,
-        )
-
-    def _reaches_all(self, fixed: Tensor) -> bool:
-        """Return whether all known parts have fixed nodes, so that no null vector is left."""
-        if self.null is None or self.excess is not None:  # an excess leaves no null vector
-            return self.null is not None
-        fixed, part = fixed.reshape(self.active.shape).to(self.dtype), self.null.part
-        return bool((torch.zeros_like(fixed).scatter_reduce(1, part, fixed, "amax").gather(1, part) > 0).all())
+        values, diagonal = torch.where(keep, self.values, 0), torch.where(free, self.diagonal, 0)
+        active, is_left = self.active & free.reshape(self.active.shape), null is not None
+        kind = {"null": null, "excess": excess, "active": active, "of_affinities": is_left}
+        return self._with(values=values, diagonal=diagonal, **kind)
 
     @cached_property
     def nullity(self) -> Tensor:
@@ -318,11 +303,6 @@ class SymmetricOperator(Operator):
         longest = self._numbers[2] if self.is_sparse else self.num_nodes / 2.5
         factor: float = max(40.0, 0.3 * self.all_nodes**0.5, 4.0 * longest**0.5)
         return self.scale * (factor * torch.finfo(self.dtype).eps)
-
-    @property
-    def rounding_of_entries(self) -> Tensor:
-        """Return the change ``(B,)`` of an eigenvalue by the rounding of the entries to ``given``."""
-        return self.round_off * (torch.finfo(self.given or self.dtype).eps / torch.finfo(self.dtype).eps)
 
     @property
     def mean_value(self) -> Tensor | None:  # type: ignore[override]
@@ -390,16 +370,11 @@ class SymmetricOperator(Operator):
     def _restricted(self, part: Part, graphs: slice, nodes: Tensor | slice = slice(None)) -> SymmetricOperator:
         """Return the operator on a part of the pattern: of some graphs of the batch, with some nodes in an order."""
         pattern, edges = part
-        return self._with(
-            pattern=pattern,
-            values=self.values[edges],
-            diagonal=self.diagonal.reshape(self.active.shape)[graphs, nodes].reshape(pattern.shape),
-            bound=self.bound[graphs],
-            null=None if self.null is None else self.null.part_of(graphs, nodes),
-            active=self.active[graphs, nodes],
-            excess=None if self.excess is None else self.excess[graphs, nodes],
-            size=None if self.size is None else self.size[graphs],
-        )
+        diagonal = self.diagonal.reshape(self.active.shape)[graphs, nodes].reshape(pattern.shape)
+        size, null = None if self.size is None else self.size[graphs], self.null and self.null.part_of(graphs, nodes)
+        excess = None if self.excess is None else self.excess[graphs, nodes]
+        at = {"bound": self.bound[graphs], "size": size, "active": self.active[graphs, nodes], "excess": excess}
+        return self._with(pattern=pattern, values=self.values[edges], diagonal=diagonal, null=null, **at)
 
     def reordered(self, order: Tensor | None = None) -> tuple[SymmetricOperator, Tensor]:
         """Return an operator with its nodes in an order, int64 ``(N,)``, and the order: reverse Cuthill–McKee if None.

@@ -29,8 +29,7 @@ class Precomputed:
         kind: content of the matrix ``(N, N)`` or ``(B, N, N)``: ``"affinity"`` (a `Graph` is accepted, too),
             ``"distance"`` or ``"kernel"``. Each method documents the kinds that it accepts.
 
-    Raises:
-        ValueError: another ``kind``.
+    Raises: ValueError: another ``kind``.
 
     >>> from torch_lapeig import MDS
     >>> distances = torch.tensor(
@@ -63,8 +62,7 @@ def check_all_stored(x: Any) -> None:
     if getattr(x, "layout", torch.strided) is not torch.strided or hasattr(x, "tocoo"):
         raise TypeError(
             f"x must be a dense tensor of all distances, got a sparse {checks.describe(x)}, whose missing pairs would "
-            "be at distance 0; of stored neighbours give weights exp(−d²/t) by Graph.from_edge_index or "
-            'Graph.from_scipy, with neighbors=Precomputed("affinity")'
+            'be at distance 0; of stored neighbours take neighbors=Precomputed("distance"), for methods on a graph'
         )
 
 
@@ -76,12 +74,23 @@ def check_distances(rows: Tensor, mirrored: Tensor, own: Tensor, round_off: floa
             f"distances must be symmetric, got entries that differ by up to {(rows - mirrored).abs().max():.3g}; use "
             "(x + x.mT) / 2 of two measurements, x + x.mT of one triangle"
         )
+    check_zero(own, rows)
+
+
+def check_zero(own: Tensor, rows: Tensor) -> None:
+    """Raise ValueError unless distances ``own`` of points to themselves are 0, up to rounding, beside others."""
     # Rounding between a point and itself is below a hundredth of the largest distance.
-    if (most := own.detach().amax()) > 0.01 * rows.amax():
+    if own.numel() and (most := own.detach().amax()) > 0.01 * rows.detach().amax():
         raise ValueError(
             f"distances must be zero from each point to itself, got {most:.3g}; for affinities use another method, "
             'such as LaplacianEigenmaps(neighbors=Precomputed("affinity"))'
         )
+
+
+def check_given(found: Tensor) -> None:
+    """Raise ValueError unless distances are not negative, and have squares."""
+    checks.check_finite(found.detach().square(), "squares of distances", "rescale them, or drop the points")
+    checks.check_non_negative(found, "distances", 1e-5 * checks.largest(found))
 
 
 def distances(metric: Metric, queries: Tensor, points: Tensor) -> Tensor:
@@ -100,8 +109,7 @@ def distances(metric: Metric, queries: Tensor, points: Tensor) -> Tensor:
         checks.check_floating(found, "metric(x, y)")
     if found.shape != (len(queries), len(points)):
         raise ValueError(f"distances must have shape {(len(queries), len(points))}, got {tuple(found.shape)}")
-    checks.check_finite(found.detach().square(), "squares of distances", "rescale them, or drop the points")
-    checks.check_non_negative(found, "distances", 1e-5 * checks.largest(found))
+    check_given(found)
     return found.to(queries.dtype).clamp_min(0)
 
 

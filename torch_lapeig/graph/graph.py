@@ -23,6 +23,7 @@ from torch_lapeig.graph.search.exact import Metric
 from torch_lapeig.support import checks, precision
 from torch_lapeig.support.cached import cached_property, deep_copy, derived_property, make_usable
 from torch_lapeig.support.kinds import refuse
+from torch_lapeig.support.tuning import BATCHED_NODES
 
 G = TypeVar("G", bound="Graph")
 INDICES = (np.dtype(np.int32), np.dtype(np.int64))  # dtypes of SciPy's indices
@@ -52,9 +53,8 @@ class Graph:
             may be another one of `KNN`; weightings then read lengths in place of points.
         density_correction: α if `DensityCorrected` has weighted the graph, else 0.
 
-    Raises:
-        TypeError, ValueError: invalid fields or weights. Unlike `with_weight`, the constructor accepts errors
-            of single weights of at most 1e-4 of the largest one, as finite differences need.
+    Raises: TypeError, ValueError: invalid fields or weights. Unlike `with_weight`, the constructor accepts errors of
+    single weights of at most 1e-4 of the largest one, as finite differences need.
 
     >>> graph = Graph.from_dense(torch.tensor([[0.0, 2.0], [2.0, 0.0]]))
     >>> graph.to_sparse().weight, graph.to_sparse().edge_index.tolist()
@@ -182,8 +182,7 @@ class Graph:
             affinity: ``(N, N)`` or ``(B, N, N)``, float32 or float64; gradients flow to it.
             mask: bool ``(N,)`` or ``(B, N)``, True for valid nodes; rows of padding must be zero.
 
-        Raises:
-            TypeError: not a dense float tensor. ValueError: not square, finite, non-negative or symmetric.
+        Raises: TypeError: not a dense float tensor. ValueError: not square, finite, non-negative or symmetric.
         """
         if isinstance(affinity, Tensor) and affinity.layout is not torch.strided:
             raise TypeError(
@@ -219,8 +218,7 @@ class Graph:
             num_graphs: B, needed where the last graphs have no nodes; default: the largest of ``batch`` plus one. Only
                 with ``batch``.
 
-        Raises:
-            TypeError, ValueError: wrong dtypes or ranges; edges between graphs; weights that are not symmetric.
+        Raises: TypeError, ValueError: wrong dtypes or ranges; edges between graphs; weights that are not symmetric.
         """
         check_edge_index(edge_index)
         edges = edge_index.shape[1]
@@ -276,8 +274,7 @@ class Graph:
     def from_scipy(cls: type[G], affinity: Any, dtype: torch.dtype = torch.float64) -> G:
         """Build the graph of a symmetric, non-negative SciPy sparse matrix ``(N, N)``, on the CPU; zeros are dropped.
 
-        Raises:
-            TypeError, ValueError: another matrix, or a ``dtype`` other than float32 and float64.
+        Raises: TypeError, ValueError: another matrix, or a ``dtype`` other than float32 and float64.
         """
         if not scipy.sparse.issparse(affinity):
             advice = checks.way_out(affinity, "affinity", "graph")
@@ -313,8 +310,7 @@ class Graph:
             hyperedge_weight: ``(E,)``, non-negative, float32 or float64; default 1 in float32. Gradients flow to it.
             num_nodes: default: the largest node plus one.
 
-        Raises:
-            TypeError, ValueError: arguments of other dtypes or ranges; a node twice in one hyperedge.
+        Raises: TypeError, ValueError: arguments of other dtypes or ranges; a node twice in one hyperedge.
 
         >>> # {0, 1, 2} of weight 3 and {2, 3} of weight 2
         >>> members = torch.tensor([[0, 1, 2, 2, 3], [0, 0, 0, 1, 1]])
@@ -380,8 +376,7 @@ class Graph:
     def with_weight(self: G, weight: Tensor) -> G:
         """Return the graph with other weights on its edges, of the shape of ``weight``, with gradients.
 
-        Raises:
-            TypeError, ValueError: another dtype or shape; weights that are not finite, non-negative and symmetric.
+        Raises: TypeError, ValueError: another dtype or shape; weights that are not finite, non-negative and symmetric.
         """
         graph = self._with(weight=weight, density_correction=0.0)
         self.pattern.agree("Graph.with_weight", lambda: graph._check("weight"))
@@ -458,11 +453,9 @@ class Graph:
                 number ``b * N + i``; of a dense batch all nodes must belong to one graph. For a bool mask, pass
                 ``mask.nonzero().flatten()``.
 
-        Returns:
-            One graph of M nodes, without a mask. It may have no edges: then its smoothness is zero.
+        Returns: One graph of M nodes, without a mask. It may have no edges: then its smoothness is zero.
 
-        Raises:
-            TypeError, ValueError: no nodes, or invalid numbers of nodes.
+        Raises: TypeError, ValueError: no nodes, or invalid numbers of nodes.
 
         >>> path = Graph.from_edge_index(torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
         >>> path.subgraph(torch.tensor([2, 1]))
@@ -515,6 +508,35 @@ class Graph:
 
 # Classes that `torch.load` may rebuild: their constructors check the tensors and numbers that a file holds.
 torch.serialization.add_safe_globals([Graph, Precomputed, SparsePattern, DensePattern])
+
+
+def batches_of_components(graph: G, k: int) -> list[tuple[Tensor, G]]:
+    """Return components of two nodes or more as graphs or batches of similar sizes, and their nodes ``(M,)`` in a row.
+
+    Components of fewer than k nodes are only together with others of as many; large ones are alone.
+    """
+    groups: dict[Any, list[Tensor]] = {}
+    for nodes in graph.nodes_of_components():
+        n, is_alone = len(nodes), not graph.is_sparse or len(nodes) > BATCHED_NODES
+        groups.setdefault((0, int(nodes[0])) if is_alone else (1, n if n < k else -n.bit_length()), []).append(nodes)
+    found = []
+    for parts in groups.values():
+        nodes = torch.cat(parts)
+        part = graph.subgraph(nodes)
+        if len(parts) > 1 and isinstance(pattern := part.pattern, SparsePattern):
+            sizes = torch.tensor([*map(len, parts)], device=nodes.device)
+            mask = torch.arange(int(sizes.max()), device=nodes.device) < sizes[:, None]
+            place = mask.flatten().nonzero().flatten()
+            row, col = place[pattern.row], place[pattern.col]  # which ascend, as nodes do
+            inside = row // mask.shape[1] == col // mask.shape[1]  # edges of weight 0 may join components
+            pattern = SparsePattern.trusted(row[inside], col[inside], tuple(mask.shape), pattern.loops)
+            own = {"weight": part.weight, "wide": part.wide, "exponent": part.exponent}
+            changes: Any = {name: x if x is None else x[inside] for name, x in own.items()}
+            if (r := part.similarity) is not None:
+                changes["similarity"] = r.new_ones(mask.numel()).index_copy(0, place, r).reshape(mask.shape)
+            part = part._with(pattern=pattern, mask=mask, **changes)
+        found.append((nodes, part))
+    return found
 
 
 def _times_exp(wide: Tensor, exponent: Tensor) -> Tensor:
@@ -651,8 +673,7 @@ def pad_batch(x: Tensor, batch: Tensor) -> tuple[Tensor, Tensor]:
         x: points ``(M, D)``, of any dtype; gradients flow to it.
         batch: int64 ``(M,)``, ascending from 0: the graph of each point.
 
-    Raises:
-        TypeError: not tensors, ``batch`` not int64. ValueError: other shapes, ``batch`` is not ascending.
+    Raises: TypeError: not tensors, ``batch`` not int64. ValueError: other shapes, ``batch`` is not ascending.
 
     >>> pad_batch(torch.ones(3, 1), torch.tensor([0, 0, 1]))[1]
     tensor([[ True,  True],

@@ -107,8 +107,7 @@ class Landmarks:
         metric: as for `KNN`.
         seed: of the random choices.
 
-    Raises:
-        TypeError: an argument of another type. ValueError: out of range; r > m; unknown words.
+    Raises: TypeError: an argument of another type. ValueError: out of range; r > m; unknown words.
 
     >>> from torch_lapeig import LaplacianEigenmaps
     >>> x = torch.rand(

@@ -31,6 +31,7 @@ from torch_lapeig.graph.search.neighbors import (
     radius_neighbors,
     reach_of_points,
 )
+from torch_lapeig.graph.stored import weighted_by_stored
 from torch_lapeig.graph.weights import HeatKernel, Weighting, check_weighting
 from torch_lapeig.support import checks, precision
 
@@ -94,11 +95,9 @@ def knn_graph(
         metric, backend, recall: of the search; see `nearest_neighbors`.
         self_loops: add an edge of weight 1 from each point to itself.
 
-    Returns:
-        The graph; its ``recall`` is 1 after an exact search, and measured by an approximate one.
+    Returns: The graph; its ``recall`` is 1 after an exact search, and measured by an approximate one.
 
-    Raises:
-        TypeError: wrong dtype. ValueError: wrong rank, non-finite points, k out of range, an unknown option.
+    Raises: TypeError: wrong dtype. ValueError: wrong rank, non-finite points, k out of range, an unknown option.
 
     >>> knn_graph(torch.tensor([[0.0], [1.0], [3.0]]), k=1).to_dense()
     tensor([[0.0000, 1.0000, 0.0000],
@@ -142,8 +141,7 @@ def radius_graph(
             square.
         mask, metric, self_loops: as for `knn_graph`.
 
-    Raises:
-        TypeError, ValueError: wrong arguments, a radius whose square underflows, or, of a single graph, no edge.
+    Raises: TypeError, ValueError: wrong arguments, a radius whose square underflows, or, of a single graph, no edge.
 
     >>> radius_graph(torch.tensor([[0.0], [1.0], [3.0]]), radius=1.5).to_dense()
     tensor([[0., 1., 0.],
@@ -343,8 +341,7 @@ class KNN:
         recall: share of the true neighbours to be found, in (0, 1]; below 1 the search is approximate, through faiss.
             It is measured on a sample: the graph's ``recall``. New points are always searched exactly.
 
-    Raises:
-        TypeError, ValueError: an argument of another type or out of range; when called, as `knn_graph`.
+    Raises: TypeError, ValueError: an argument of another type or out of range; when called, as `knn_graph`.
 
     >>> x = torch.tensor([[0.0], [1.0], [3.0]])
     >>> graph, radii = KNN(1).with_state(x)
@@ -432,8 +429,7 @@ class NME:
         symmetrize: as for `KNN`. metric: ``"euclidean"`` or ``"cosine"``.
         max_clusters: number of gaps that are looked at.
 
-    Raises:
-        TypeError, ValueError: an argument of another type or out of range; when called, as `KNN`.
+    Raises: TypeError, ValueError: an argument of another type or out of range; when called, as `KNN`.
 
     >>> rule = KNN("nme")
     >>> rule, rule.number_of_neighbors(torch.eye(3).repeat_interleave(9, 0))
@@ -512,8 +508,7 @@ class Radius:
             square: their ε-neighbourhoods are ``Radius(ε ** 0.5)``.
         metric: as for `KNN`.
 
-    Raises:
-        TypeError, ValueError: an argument of another type or out of range; when called, as `radius_graph`.
+    Raises: TypeError, ValueError: an argument of another type or out of range; when called, as `radius_graph`.
 
     >>> Radius(1.5)(torch.tensor([[0.0], [1.0], [3.0]])).connected_components()
     tensor([0, 0, 1])
@@ -601,14 +596,13 @@ GraphRule = NeighborRule | Precomputed
 def check_rule_and_weights(neighbors: Any, weights: Any) -> Weighting | None:
     """Return the weighting of a graph's edges, `HeatKernel` where it is None; None with ``Precomputed("affinity")``."""
     check_weighting(weights)
-    if not isinstance(neighbors, Precomputed):
-        check_rule(neighbors, ', Precomputed("affinity")')
+    kind = neighbors.kind if isinstance(neighbors, Precomputed) else None
+    if kind is None:
+        check_rule(neighbors, ', Precomputed("affinity" or "distance")')
+    if kind == "kernel":
+        raise ValueError(f'neighbors must be a rule such as KNN(10), or Precomputed("affinity"), got {neighbors}')
+    if kind != "affinity":
         return HeatKernel() if weights is None else weights
-    if neighbors.kind != "affinity":
-        raise ValueError(
-            f'neighbors must be a rule such as KNN(10), or Precomputed("affinity"), got {neighbors}; for distances '
-            'use KNN(10, metric=Precomputed("distance"))'
-        )
     if weights is not None:
         raise ValueError(
             f'weights must be None with Precomputed("affinity"), got {checks.describe(weights)}; weight the graph '
@@ -621,7 +615,7 @@ def weighted_graph(
     neighbors: GraphRule, weights: Weighting | None, x: Tensor | Graph, mask: Tensor | None = None
 ) -> Graph:
     """Return the weighted graph of points, of affinities with ``Precomputed("affinity")``, or the `Graph` given."""
-    if isinstance(neighbors, Precomputed) or weights is None:
+    if weights is None:
         if isinstance(x, Graph) and mask is not None:
             raise ValueError(f"mask must be None with a Graph, got a mask too; {WITHOUT_MASK}")
         if isinstance(x, Tensor) and mask is not None and x.ndim in (2, 3):
@@ -630,4 +624,6 @@ def weighted_graph(
         return x if isinstance(x, Graph) else Graph.from_dense(x, mask)
     if isinstance(x, Graph):
         raise TypeError('x must be points, got a Graph; use neighbors=Precomputed("affinity")')
+    if isinstance(neighbors, Precomputed):
+        return weighted_by_stored(x, weights, mask)
     return weights(x, _check_graph_of(neighbors(x, mask), x, mask))

@@ -56,6 +56,15 @@ class NewEdges(NamedTuple):
 Bandwidth = float | Literal["median", "component-median", "steepest"]
 
 
+def by_lengths(lengths: Tensor, graph: Graph) -> tuple[Tensor, Graph]:
+    """Return points that are NaN, and the graph with lengths ``(E,)`` in their place."""
+    pattern = SparsePattern.__new__(SparsePattern)
+    squares = {"lengths": lengths, "squared_lengths": lambda x: lengths.to(x.dtype).square()}
+    vars(pattern).update(vars(graph.pattern), **squares)
+    # Who asks for coordinates, and not for lengths, finds NaN.
+    return lengths.new_full((*graph.shape, 1), torch.nan), graph._with(pattern=pattern)
+
+
 def _by_metric(method: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap ``forward`` or ``state`` of a weighting: it receives points whose Euclidean distances are the metric's."""
 
@@ -67,11 +76,7 @@ def _by_metric(method: Callable[..., Any]) -> Callable[..., Any]:
         if graph.metric in COORDINATES:
             points, measured_once = measured(x, graph.metric, graph.mask), graph._with(metric="euclidean")
         else:
-            lengths, pattern = edge_lengths(x, graph), SparsePattern.__new__(SparsePattern)
-            squares = {"lengths": lengths, "squared_lengths": lambda x: lengths.to(x.dtype).square()}
-            vars(pattern).update(vars(graph.pattern), **squares)
-            # Who asks for coordinates, and not for lengths, finds NaN.
-            points, measured_once = lengths.new_full((*graph.shape, 1), torch.nan), graph._with(pattern=pattern)
+            points, measured_once = by_lengths(edge_lengths(x, graph), graph)
         found = method(self, points, measured_once)
         return found._with(metric=graph.metric, pattern=graph.pattern) if isinstance(found, Graph) else found
 
@@ -208,8 +213,7 @@ class KernelWeights(Weighting):
         kernel: f, elementwise from squared distances of any shape to finite, non-negative weights of the same shape. It
             may be a module with parameters, which are learned.
 
-    Raises:
-        TypeError, ValueError: ``kernel`` is not callable; when called, it returns invalid weights.
+    Raises: TypeError, ValueError: ``kernel`` is not callable; when called, it returns invalid weights.
 
     >>> x = torch.tensor([[0.0], [1.0], [3.0]])
     >>> from torch_lapeig import knn_graph
@@ -273,8 +277,7 @@ class HeatKernel(Weighting):
         learnable: learn a factor of the bandwidth, t · exp(``log_factor``), which keeps it positive. The parameter
             ``log_factor`` starts at 0, in float32; use ``.double()`` for points in float64.
 
-    Raises:
-        TypeError, ValueError: another ``t``, or an infinite one that is ``learnable``, as no factor changes it.
+    Raises: TypeError, ValueError: another ``t``, or an infinite one that is ``learnable``, as no factor changes it.
 
     >>> path = Graph.from_edge_index(torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
     >>> HeatKernel(2.0)(torch.tensor([[0.0], [1.0], [3.0]]), path).weight
@@ -342,8 +345,7 @@ class SelfTuning(Weighting):
             the m-th is a copy of the node, σ is the distance to its nearest neighbour that is no copy, with a
             `GraphWarning`.
 
-    Raises:
-        TypeError, ValueError: ``m`` is no integer or below 1.
+    Raises: TypeError, ValueError: ``m`` is no integer or below 1.
 
     >>> path = Graph.from_edge_index(torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
     >>> SelfTuning(1)(torch.tensor([[0.0], [1.0], [3.0]]), path).weight  # σ is 1, 1, 2
@@ -390,8 +392,7 @@ class DensityCorrected(Weighting):
         alpha: α in [0, 1]; 0 changes nothing.
         weights: K; default ``HeatKernel("median")``.
 
-    Raises:
-        TypeError, ValueError: invalid arguments; `ImprovedWeights` for K, or a graph that it has weighted.
+    Raises: TypeError, ValueError: invalid arguments; `ImprovedWeights` for K, or a graph that it has weighted.
 
     >>> path = Graph.from_edge_index(torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
     >>> # degrees are 1, 2, 1
@@ -457,8 +458,7 @@ class ImprovedWeights(Weighting):
     Args:
         t, learnable: as for `HeatKernel`.
 
-    Raises:
-        TypeError, ValueError: as `HeatKernel`; when called, a graph that ImprovedWeights has weighted before.
+    Raises: TypeError, ValueError: as `HeatKernel`; when called, a graph that ImprovedWeights has weighted before.
 
     >>> path = Graph.from_edge_index(torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
     >>> ImprovedWeights(math.inf)(torch.zeros(3, 1), path).to_dense()  # 1/κ_j, κ is 1, 2, 1

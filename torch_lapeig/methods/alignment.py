@@ -21,7 +21,7 @@ class Alignment(NamedTuple):
     Attributes:
         embedding: Y T, ``(..., N, m)`` for a reference of m columns.
         transform: T ``(..., k, m)``, with orthonormal columns.
-        distance: ‖(Y T)_rows − reference‖ over ‖reference‖, in Frobenius's norm, ``(...)``: 0 for equal ones.
+        distance: ‖(Y T)_rows − reference‖ over ‖reference‖, in Frobenius's norm, ``(...)``; +∞ for zeros.
 
     >>> y = torch.tensor([[1.0, 0.0], [0.0, 2.0]])
     >>> align(y, -y, how="signs").distance
@@ -53,45 +53,47 @@ def align(
             Procrustes, Schönemann 1966); ``"signs"``: T = ±1 for each column; ``"order"``: the columns, each with a
             sign, whose inner products with those of the reference have the largest sum (SciPy's assignment).
 
-    Raises:
-        TypeError, ValueError: another type, dtype or shape, numbers that are not finite; rows that do not determine
-            the rotation, such as fewer than k.
+    Raises: TypeError, ValueError: another type, dtype or shape, numbers that are not finite; rows that do not determine
+    the rotation, such as fewer than k.
 
-    Warns:
-        DegeneracyWarning: a rotation mixes columns of eigenvalues of `Embedding` or `Eigenpairs` that are well
-            separated, whose columns are determined but for signs.
+    Warns: DegeneracyWarning: a rotation mixes columns of eigenvalues of `Embedding` or `Eigenpairs` that are well
+    separated, whose columns are determined but for signs.
 
     >>> y = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]], dtype=torch.float64)
     >>> turned = y @ torch.tensor([[0.6, -0.8], [0.8, 0.6]], dtype=torch.float64)
     >>> torch.allclose(align(turned, y[:2], rows=torch.arange(2)).embedding, y)
     True
     """
-    values = {Embedding: "eigenvalues", Eigenpairs: "values"}.get(type(y))
-    known = None if values is None else checks.primal(getattr(y, values))
     points: Any = y.embedding if isinstance(y, Embedding) else y.vectors if isinstance(y, Eigenpairs) else y
+    values = y.eigenvalues if isinstance(y, Embedding) else y.values if isinstance(y, Eigenpairs) else None
+    known = None if values is None else checks.primal(values)
     for name, part in (("y", points), ("reference", reference)):
         checks.check_points(part, name, min_points=1)
     checks.check_choice(how, "how", ("rotation", "signs", "order"))
-    common = points
     if rows is not None:
         checks.check_indices(rows, "rows", points.shape[-2])
-        common = points.index_select(-2, rows)
-    k, m = points.shape[-1], reference.shape[-1]
+    common, k, m = points if rows is None else points.index_select(-2, rows), points.shape[-1], reference.shape[-1]
     fits = reference.shape[:-1] == common.shape[:-1] and (m == k or (how == "order" and m < k))
     if not fits or reference.dtype != points.dtype:
-        raise ValueError(
-            f"reference must have shape {(*common.shape[:-1], k)} and {points.dtype}, as these rows of y, got "
-            f"{tuple(reference.shape)} and {reference.dtype}"
-        )
+        expected, got = (*common.shape[:-1], k), f"{tuple(reference.shape)} and {reference.dtype}"
+        raise ValueError(f"reference must have shape {expected} and {points.dtype}, as these rows of y, got {got}")
     inner = common.mT.double() @ reference.double()
     turn = {"rotation": _rotation, "signs": _signs, "order": _order}[how](inner)
     if how == "rotation" and known is not None and known.shape == (*inner.shape[:-2], k):
-        _warn_of_mixed(checks.primal(turn), known)
+        far = (known[..., :, None] - known[..., None, :]).abs()
+        most = torch.maximum(known[..., :, None].abs(), known[..., None, :].abs())
+        if ((far > APART * most) & (checks.primal(turn).square() > MIXED)).any():
+            checks.warn(
+                "the rotation mixes columns whose eigenvalues are well separated, and which are determined but for "
+                'signs: the embeddings differ by more than a choice of basis; use how="order", or look at distance',
+                checks.DegeneracyWarning,
+            )
     turn = turn.to(points.dtype)
     left, size = (
         torch.linalg.vector_norm(x, dim=(-2, -1)) for x in (precision.matmul(common, turn) - reference, reference)
     )
-    return Alignment(precision.matmul(points, turn), turn, left / size.clamp_min(torch.finfo(size.dtype).tiny))
+    distance = torch.where(size > 0, left / torch.where(size > 0, size, 1), torch.inf)
+    return Alignment(precision.matmul(points, turn), turn, distance)
 
 
 def _rotation(inner: Tensor) -> Tensor:
@@ -124,15 +126,3 @@ def _order(inner: Tensor) -> Tensor:
         row, col = map(torch.as_tensor, linear_sum_assignment(-one.abs().numpy()))
         turn[row, col] = torch.where(one[row, col] < 0, -1.0, 1.0).to(turn)
     return found.reshape(inner.shape)
-
-
-def _warn_of_mixed(turn: Tensor, values: Tensor) -> None:
-    """Warn where a rotation mixes columns of eigenvalues that are well separated."""
-    far = (values[..., :, None] - values[..., None, :]).abs()
-    most = torch.maximum(values[..., :, None].abs(), values[..., None, :].abs())
-    if ((far > APART * most) & (turn.square() > MIXED)).any():
-        checks.warn(
-            "the rotation mixes columns whose eigenvalues are well separated, and which are determined but for signs: "
-            'the embeddings differ by more than a choice of basis; use how="order", or look at distance',
-            checks.DegeneracyWarning,
-        )

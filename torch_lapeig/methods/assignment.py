@@ -24,13 +24,10 @@ def cluster_qr(rows: Tensor) -> tuple[Tensor, Tensor]:
     """Return labels ``(N,)`` of ``(N, k)`` by QR with column pivoting, and the axes ``(k, k)`` as columns.
 
     Damle, Minden & Ying, *Information and Inference* 2019. The pivots are rows as orthogonal to each other as possible,
-    one of each cluster. The nearest rotation takes the rows of a cluster to an axis. There is no iteration and no
-    randomness, and the labels do not depend on the basis of the columns.
+    one of each cluster. The nearest rotation takes the rows of a cluster to an axis, in any basis of the columns.
 
-    >>> cluster_qr(torch.tensor([[1.0, 0.1], [0.9, -0.1], [0.1, 1.0], [0.0, -0.8]]))[
-    ...     0
-    ... ].tolist()
-    [0, 0, 1, 1]
+    >>> cluster_qr(torch.tensor([[1.0, 0.1], [0.9, -0.1], [0.1, 1.0], [0.0, -0.8]]))[0]
+    tensor([0, 0, 1, 1])
     """
     rows = rows / checks.power_of_two(rows, (0, 1))  # so that no square overflows
     rest, pivots = rows, []

@@ -26,9 +26,8 @@ Variant = Literal["njw", "shi_malik"]
 class SpectralClustering(GraphEmbedding):
     """Normalised spectral clustering: labels from the rows of k eigenvectors of a neighbourhood graph.
 
-    The columns of ``forward`` and ``embed`` hold the rows that get labels: the k smallest eigenpairs of L y = λ D y
-    with the trivial one, as in the papers. A graph of k connected components has exactly k distinct rows, one for each
-    component, which is the wanted clustering, so there is no warning.
+    ``forward`` and ``embed`` return the rows that get labels: the k smallest eigenpairs of L y = λ D y with the trivial
+    one, as in the papers. A graph of k connected components has k distinct rows, one for each, without a warning.
 
     Args:
         n_clusters: k, at most the number of nodes of positive degree. ``"eigengap"``: the number from ``min_clusters``
@@ -37,10 +36,9 @@ class SpectralClustering(GraphEmbedding):
             `GraphWarning`, if the graph has more components. If ``gap_`` is at most three times λ_k, as within a
             single cluster of any shape, there is no evidence for more than one cluster.
         neighbors, weights: as for `LaplacianEigenmaps`.
-        variant: ``"njw"``: rows of the eigenvectors of L_sym, scaled to length 1 (Ng, Jordan & Weiss, *On spectral
-            clustering*, 2002). ``"shi_malik"``: rows of the generalised eigenvectors, Yᵀ D Y = I (Shi & Malik,
-            *Normalized cuts and image segmentation*, 2000). Both as in von Luxburg, *A tutorial on spectral
-            clustering*, 2007, section 4.
+        variant: ``"njw"``: rows of the eigenvectors of L_sym, scaled to length 1 (Ng, Jordan & Weiss 2002).
+            ``"shi_malik"``: rows of the generalised eigenvectors, Yᵀ D Y = I (Shi & Malik, *Normalized cuts and image
+            segmentation*, 2000). Both as in von Luxburg, *A tutorial on spectral clustering*, 2007, section 4.
         assign_labels: labels from rows. ``"kmeans"``: scikit-learn's k-means (the extra ``sklearn``).
             ``"cluster_qr"``: a QR decomposition with column pivoting, without iteration or randomness (Damle, Minden &
             Ying 2019). ``"discretize"``: the nearest partition up to a rotation (Yu & Shi 2003). See
@@ -56,22 +54,18 @@ class SpectralClustering(GraphEmbedding):
         seed: seed of k-means and ``"discretize"``.
 
     Isolated nodes get a row of zeros, the label −1 and a `GraphWarning`. In I − S they have the eigenvalue 1. So they
-    take the place of clusters that would be split from the other nodes by eigenvalues above 1.
-
-    The eigenvectors of equal eigenvalues, such as the zeros of several components, are one basis of many. A loss of the
-    rows should not depend on the choice of basis (see `eigenpairs`).
+    take the place of clusters that would be split from the other nodes by eigenvalues above 1. Eigenvectors of equal
+    eigenvalues are one basis of many: a loss of the rows should not depend on the choice (see `eigenpairs`).
 
     Tensors after ``fit`` (part of ``state_dict``, which loads into a fresh module of the same configuration):
         labels_: int64 ``(N,)``, 0 to k − 1, and −1 for isolated nodes. embedding_: ``(N, k)``, the rows that get
-        labels. cluster_centers_: ``(k, k)``, the means of k-means, else None. cluster_axes_: ``(k, k)``, one column for
-        each cluster of the other ways, else None. eigenvalues_, residuals_: ``(k,)``. gap_: ``()``, λ_{k+1} − λ_k,
-        large if k suits the graph. n_clusters_: int, the number of clusters of nodes that have edges. (With
-        ``n_components`` rows have as many columns. With ``"eigengap"`` rows, eigenvalues and residuals have
-        ``max_clusters``.)
+        labels; ``n_components`` or ``max_clusters`` columns where these are given. cluster_centers_: ``(k, k)``, the
+        means of k-means, else None. cluster_axes_: ``(k, k)``, one column for each cluster of the other ways, else
+        None. eigenvalues_, residuals_: of the columns. gap_: ``()``, λ_{k+1} − λ_k, large if k suits the graph.
+        n_clusters_: int, the number of clusters of nodes that have edges.
 
-    Raises (``fit``, ``forward``):
-        TypeError, ValueError: see `knn_graph`, `radius_graph` and `eigenpairs`; a single graph with fewer nodes of
-            positive degree than clusters. ImportError: ``fit`` by k-means without scikit-learn.
+    Raises (``fit``, ``forward``): TypeError, ValueError: see `knn_graph`, `radius_graph` and `eigenpairs`; a single
+    graph with fewer nodes of positive degree than clusters. ImportError: ``fit`` by k-means without scikit-learn.
 
     >>> x = torch.cat([torch.rand(30, 2), torch.rand(30, 2) + 2])
     >>> model = SpectralClustering(2, KNN(5)).fit(x)
@@ -88,7 +82,7 @@ class SpectralClustering(GraphEmbedding):
     def __init__(
         self,
         n_clusters: int | Literal["eigengap"],
-        neighbors: GraphRule = KNN(10),  # noqa: B008 (frozen)
+        neighbors: GraphRule = KNN(10),
         weights: Weighting | None = None,
         *,
         variant: Variant = "njw",
@@ -116,10 +110,9 @@ class SpectralClustering(GraphEmbedding):
         checks.check_choice(variant, "variant", ("njw", "shi_malik"))
         checks.check_choice(assign_labels, "assign_labels", assignment.ASSIGNMENTS)
         if assign_labels != "kmeans" and not isinstance(n_clusters, str) and self.n_components != n_clusters:
-            raise ValueError(
-                f"n_components must be None or n_clusters={n_clusters} with assign_labels={assign_labels!r}, which "
-                f"needs one column for each cluster, got {n_components}"
-            )
+            given = f"n_clusters={n_clusters} with assign_labels={assign_labels!r}"
+            why = "which needs one column for each cluster"
+            raise ValueError(f"n_components must be None or {given}, {why}, got {n_components}")
         self.n_clusters: int | Literal["eigengap"] = n_clusters
         self.max_clusters, self.min_clusters = max_clusters, int(min_clusters)
         self.variant: Variant = variant
@@ -168,10 +161,7 @@ class SpectralClustering(GraphEmbedding):
     def fit(self, x: Tensor | Graph) -> SpectralClustering:
         """Cluster one set of points ``(N, D)``, affinities ``(N, N)`` or one `Graph`, and return the module.
 
-        Half precision is kept as float32.
-
-        Raises:
-            TypeError, ValueError: a batch (fit its graphs one by one); see also the class.
+        Half precision is kept as float32. Raise TypeError and ValueError for a batch, and as the class.
         """
         return self.fit_with(x, np.random.RandomState(self.seed))
 
@@ -184,7 +174,7 @@ class SpectralClustering(GraphEmbedding):
         super().fit(x)
         found = self._parted(random, verbose)
         self.cluster_centers_, self.cluster_axes_ = (found, None) if self.assign_labels == "kmeans" else (None, found)
-        self.labels_ = self._labels_of(self.embedding_)  # not from k-means: at equal distances `predict` must agree
+        self.labels_ = self._labels_of(self.embedding_, found)  # not from k-means: `predict` must agree at ties
         return self
 
     def _parted(self, random: np.random.RandomState, verbose: int = 0) -> Tensor:
@@ -233,21 +223,12 @@ class SpectralClustering(GraphEmbedding):
     def path(self, x: Tensor | Graph) -> ClusterPath:
         """Return the evidence for each number of clusters up to ``max_clusters``, from one solve; keep nothing.
 
-        The numbers begin with ``min_clusters``. With n nodes of positive degree they end at n − 1, but not before that:
-        n clusters of one node have no gap after them.
+        The numbers begin with ``min_clusters``. With n nodes of positive degree they end at n − 1 at most, as n
+        clusters of one node have no gap after them. ``x`` is as of ``fit``.
 
-        Args:
-            x: one set of points ``(N, D)``, affinities ``(N, N)`` or one `Graph`, as of ``fit``.
+        Raises: TypeError, ValueError: as ``fit``. ImportError: without scikit-learn (the extra ``sklearn``).
 
-        Raises:
-            TypeError, ValueError: as ``fit``. ImportError: without scikit-learn (the extra ``sklearn``).
-
-        >>> x = torch.cat(
-        ...     [
-        ...         torch.rand(30, 2, generator=torch.Generator().manual_seed(i)) + 2 * i
-        ...         for i in range(3)
-        ...     ]
-        ... )
+        >>> x = torch.cat([torch.rand(30, 2) + 2 * i for i in range(3)])
         >>> path = SpectralClustering("eigengap", KNN(8), max_clusters=5).path(x)
         >>> path.n_clusters.tolist(), int(path.n_clusters[path.gaps.argmax()])
         ([2, 3, 4, 5], 3)
@@ -259,6 +240,8 @@ class SpectralClustering(GraphEmbedding):
         most = min(self.max_clusters, max(least, laplacian.symmetric.fewest_active - 1))
         _has_more_parts(laplacian, most)
         pairs = eigenpairs(laplacian, most, self.solve)
+        from sklearn.metrics import silhouette_score
+
         random = np.random.RandomState(self.seed)
         labels, cuts, widths = [], [], []
         for k in range(least, most + 1):
@@ -267,11 +250,13 @@ class SpectralClustering(GraphEmbedding):
             found = self._partition(rows[active], k, random)
             labels.append(self._nearest(rows, found).masked_fill(~active, -1))
             cuts.append(normalized_cut(labels[-1], graph))
-            widths.append(_silhouette(rows[active], labels[-1][active], self.seed))
-        count = torch.arange(least, most + 1)
-        return ClusterPath(
-            count, gaps_of(pairs)[least - 1 :], torch.stack(cuts), torch.tensor(widths), torch.stack(labels)
-        )
+            width, known = torch.nan, labels[-1][active].cpu().numpy()
+            if 1 < len(np.unique(known)) < len(known):
+                size = 2000 if len(known) > 2000 else None
+                width = silhouette_score(rows[active].cpu().numpy(), known, sample_size=size, random_state=self.seed)
+            widths.append(float(width))
+        count, gaps = torch.arange(least, most + 1), gaps_of(pairs)[least - 1 :]
+        return ClusterPath(count, gaps, torch.stack(cuts), torch.tensor(widths), torch.stack(labels))
 
     def fit_predict(self, x: Tensor | Graph) -> Tensor:
         """Return ``labels_`` of ``fit(x)``, int64 ``(N,)``."""
@@ -280,16 +265,13 @@ class SpectralClustering(GraphEmbedding):
     @torch.no_grad()
     @precision.full_precision
     def predict(self, x_new: Tensor) -> Tensor:
-        """Return labels of new points ``(Q, D)``, int64 ``(Q,)``: the nearest centre or axis; −1 for rows of zeros.
+        """Return labels of new points ``(Q, D)``, int64 ``(Q,)``: the nearest centre or axis; −1 for rows of zeros."""
+        found = self.cluster_centers_ if self.assign_labels == "kmeans" else self.cluster_axes_
+        return self._labels_of(self.transform(x_new), found)
 
-        Raises:
-            RuntimeError, TypeError, ValueError: see ``transform``.
-        """
-        return self._labels_of(self.transform(x_new))
-
-    def _labels_of(self, rows: Tensor) -> Tensor:
-        """Return the nearest centre or axis of each row, −1 for zeros."""
-        labels = self._nearest(rows, self.cluster_centers_ if self.assign_labels == "kmeans" else self.cluster_axes_)
+    def _labels_of(self, rows: Tensor, found: Tensor) -> Tensor:
+        """Return the nearest of centres or axes of each row, −1 for zeros."""
+        labels = self._nearest(rows, found)
         return labels if self.label_isolated else labels.masked_fill(rows[:, 0] == 0, -1)
 
     def _nearest(self, rows: Tensor, found: Tensor) -> Tensor:
@@ -329,13 +311,3 @@ def _has_more_parts(laplacian: Laplacian, most: int) -> Tensor:
             checks.GraphWarning,
         )
     return (counts > most).reshape(laplacian.graph.shape[:-1])
-
-
-def _silhouette(rows: Tensor, labels: Tensor, seed: int) -> float:
-    """Return the mean silhouette width; NaN for one cluster, or as many clusters as rows."""
-    from sklearn.metrics import silhouette_score
-
-    if not 1 < len(labels.unique()) < len(labels):
-        return float("nan")
-    size = 2000 if len(rows) > 2000 else None
-    return float(silhouette_score(rows.cpu().numpy(), labels.cpu().numpy(), sample_size=size, random_state=seed))

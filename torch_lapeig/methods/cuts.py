@@ -30,15 +30,11 @@ def normalized_cut(labels: Tensor, graph: Graph) -> Tensor:
             al., *GAP*, 2019).
         graph: graph of the same nodes. Gradients flow to its weights, and to soft assignments.
 
-    Returns:
-        ``()``, or ``(B,)`` for a batch, of the dtype of the weights.
+    Returns: ``()``, or ``(B,)`` for a batch, of the dtype of the weights.
 
-    Raises:
-        TypeError, ValueError: labels of another kind, shape or range; a graph that is not symmetric.
+    Raises: TypeError, ValueError: labels of another kind, shape or range; a graph that is not symmetric.
 
-    >>> path = Graph.from_dense(
-    ...     torch.tensor([[0.0, 1.0, 0.0], [1.0, 0.0, 1.0], [0.0, 1.0, 0.0]])
-    ... )
+    >>> path = Graph.from_edge_index(torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
     >>> normalized_cut(torch.tensor([0, 0, 1]), path)  # 1/3 + 1/1
     tensor(1.3333)
     """
@@ -89,20 +85,18 @@ def _assignment(labels: Tensor, graph: Graph) -> Tensor:
 def refine_cut(labels: Tensor, graph: Graph, *, rounds: int = 50) -> Tensor:
     """Return labels of a smaller normalised cut, by moves of single nodes to other clusters; never of a larger one.
 
-    A round computes the gains of all moves at once, in O(E·K), and makes the best ones together; if that does not
-    make the cut smaller, the next round makes the better half of them, and so on. It ends when no move of one node
-    gains anything. No cluster loses its last node that has an edge. Each graph of a batch is refined on its own.
+    A round computes the gains of all moves at once, in O(E·K), and makes the best ones together, or the better half of
+    them in the next round, and so on, until no move of one node gains anything. No cluster loses its last node that has
+    an edge. Each graph of a batch is refined on its own.
 
     Args:
         labels: integers ``(N,)`` or ``(B, N)``, 0, 1, … and −1 for nodes of no cluster, which stay so; or bool.
         graph: graph of the same nodes.
         rounds: maximum number of rounds. Some ten suffice for a thousand nodes.
 
-    Returns:
-        int64, of the shape of ``labels``. Its `normalized_cut` is at most that of ``labels``, in float64.
+    Returns: int64, of the shape of ``labels``. Its `normalized_cut` is at most that of ``labels``, in float64.
 
-    Raises:
-        TypeError: labels that are not integers. ValueError: as `normalized_cut`.
+    Raises: TypeError: labels that are not integers. ValueError: as `normalized_cut`.
 
     >>> path = Graph.from_edge_index(torch.tensor([[0, 1, 1, 2, 2, 3], [1, 0, 2, 1, 3, 2]]))
     >>> refine_cut(torch.tensor([0, 1, 1, 1]), path)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor
@@ -14,6 +14,7 @@ from torch_lapeig.eigen.gradient.matrix_functions import function_of_matrix
 from torch_lapeig.eigen.laplacian import Normalization, warn_of_isolated
 from torch_lapeig.graph import KNN, DensityCorrected, Graph, ImprovedWeights, Landmarks, Precomputed, SimpleWeights
 from torch_lapeig.graph.dense_sets import small_graph
+from torch_lapeig.graph.graph import batches_of_components
 from torch_lapeig.graph.pattern import PatternBase
 from torch_lapeig.graph.rules import GraphRule
 from torch_lapeig.graph.weights import Bandwidth, Weighting, check_weighting
@@ -33,16 +34,17 @@ Own = TypeVar("Own", bound="LaplacianEigenmaps")
 class LaplacianEigenmaps(GraphEmbedding):
     """Laplacian eigenmaps (Belkin & Niyogi, *Neural Computation* 15, 2003, section 2), differentiable.
 
-    The module builds a neighbourhood graph, weights its edges, and returns the generalised eigenvectors L y = λ D y of
-    the smallest eigenvalues after the constant one. ``forward`` builds a new graph for its points; gradients flow to
-    them and to a learnable bandwidth. ``fit`` keeps the state for ``transform``.
+    The columns are the generalised eigenvectors L y = λ D y of a neighbourhood graph with weighted edges, of the
+    smallest eigenvalues after the constant one. ``forward`` builds a new graph for its points; gradients flow to them
+    and to a learnable bandwidth. ``fit`` keeps the state for ``transform``.
 
     Args:
         n_components: dimension of the embedding.
         neighbors: rule of the graph, ``KNN(k)``, ``Radius(r)`` or another `NeighborRule`; or
             ``Precomputed("affinity")``: the module takes affinities ``(N, N)`` or ``(B, N, N)``, or a `Graph`, in
-            place of points; or ``Landmarks(m)``, for millions of points, see also ``fit_stream``.
-        weights: weighting of the edges; default ``HeatKernel("median")``. None with ``Precomputed``.
+            place of points; or ``Precomputed("distance")``: sparse distances ``(N, N)`` of stored neighbours, without
+            new points; or ``Landmarks(m)``, for millions of points, see also ``fit_stream``.
+        weights: weighting of the edges; default ``HeatKernel("median")``. None with affinities.
         normalization: ``"random_walk"`` for L y = λ D y, ``"unnormalized"`` for L y = λ y. Improved Laplacian eigenmaps
             (see ``improved``) are `ImprovedWeights` with ``"unnormalized"``; with ``"random_walk"`` these weights
             lead to the eigenvectors of I − D⁻¹W, another problem.
@@ -72,13 +74,12 @@ class LaplacianEigenmaps(GraphEmbedding):
         row for each component of two or more nodes (+∞ if it has no further column). gap_: the eigengap after
         the last column, ``()`` or one for each such component.
 
-    New points are joined to training points by the rule of the graph with the reach of the training points, and
-    weighted with the bandwidth of the training points. A new point that equals a training point gets its row (the row
-    of the first of several copies). A new point that no edge reaches gets zeros and a `GraphWarning`.
+    New points are joined to training points by the rule of the graph, with the reach and the bandwidth of the training
+    points. One that equals a training point gets its row (of the first of several copies), and one that no edge reaches
+    gets zeros and a `GraphWarning`.
 
-    Raises (``fit``, ``forward``):
-        TypeError, ValueError: see `knn_graph`, `radius_graph` and `eigenpairs`; a single graph with fewer than
-            n_components + 1 nodes of positive degree.
+    Raises (``fit``, ``forward``): TypeError, ValueError: see `knn_graph`, `radius_graph` and `eigenpairs`; a single
+    graph with fewer than n_components + 1 nodes of positive degree.
 
     >>> _ = torch.manual_seed(0)
     >>> x = torch.rand(60, 3, requires_grad=True)
@@ -90,13 +91,13 @@ class LaplacianEigenmaps(GraphEmbedding):
     tensor(True)
     """
 
-    FITTED: ClassVar[tuple[str, ...]] = (*GraphEmbedding.FITTED, "train_count")
+    FITTED = (*GraphEmbedding.FITTED, "train_count")
     OTHER_RULES = (Landmarks,)
 
     def __init__(
         self,
         n_components: int = 2,
-        neighbors: GraphRule | Landmarks = KNN(10),  # noqa: B008 (frozen)
+        neighbors: GraphRule | Landmarks = KNN(10),
         weights: Weighting | None = None,
         *,
         normalization: Literal["random_walk", "unnormalized"] = "random_walk",
@@ -118,19 +119,15 @@ class LaplacianEigenmaps(GraphEmbedding):
         self.drop_trivial = checks.check_flag(drop_trivial, "drop_trivial")
         self.diffusion = check_time(diffusion, "diffusion")
         if self.diffusion > 0 and normalization == "unnormalized":
-            raise ValueError(
-                f'diffusion must be 0 with normalization="unnormalized", got {self.diffusion:g}: 1 − λ does '
-                'not decay there; use "random_walk"'
-            )
+            why = '1 − λ does not decay there; use "random_walk"'
+            raise ValueError(f'diffusion must be 0 with normalization="unnormalized", got {self.diffusion:g}: {why}')
         if self.diffusion > 0 and scale != "degree":
-            raise ValueError(
-                f'diffusion must be 0 with scale="{scale}", got {self.diffusion:g}: only with scale="degree" are '
-                "distances diffusion distances"
-            )
+            why = 'only with scale="degree" are distances diffusion distances'
+            raise ValueError(f'diffusion must be 0 with scale="{scale}", got {self.diffusion:g}: {why}')
         if self.diffusion == math.inf and not self.drop_trivial:
             raise ValueError("diffusion must be finite with drop_trivial=False, got inf: the constant column stays")
         self.random_signs = checks.check_flag(random_signs, "random_signs")
-        self.components = components
+        self.components, self.least = components, self.width  # columns that a single graph must have
         if isinstance(neighbors, Landmarks):
             refuse("LaplacianEigenmaps", neighbors=neighbors, weights=weights)
             options = [f"LaplacianEigenmaps, {option}" for option in (components, scale, normalization)]
@@ -153,8 +150,7 @@ class LaplacianEigenmaps(GraphEmbedding):
             t, learnable: as for `ImprovedWeights`; ``t`` is the paper's t times 4.
             options: other arguments of the class, except ``weights`` and ``normalization``, which this method sets.
 
-        Raises:
-            TypeError, ValueError: as the class.
+        Raises: TypeError, ValueError: as the class.
 
         >>> model = LaplacianEigenmaps.improved(2, KNN(6))
         >>> model.normalization
@@ -166,17 +162,13 @@ class LaplacianEigenmaps(GraphEmbedding):
     def forward(
         self, x: Tensor | Graph, mask: Tensor | None = None, *, generator: torch.Generator | None = None
     ) -> Tensor:
-        """Return the embedding, as `EmbeddingModule` does, of points, affinities or a `Graph`.
+        """Return the embedding ``(N, n_components)`` or ``(B, N, n_components)``, with gradients.
 
         Args:
-            x: ``(N, D)`` or ``(B, N, D)``, floating; the dtype and device are kept. Affinities ``(N, N)`` or
-                ``(B, N, N)`` or a `Graph` with ``Precomputed("affinity")``.
-            mask: bool ``(N,)`` or ``(B, N)``, False for padding; its rows are zero, and so are its gradients. None
-                with a `Graph`, which has its own mask.
+            x, mask: as for `EmbeddingModule`; a `Graph`, of ``Precomputed("affinity")``, has its own mask.
             generator: generator of random signs, on the device of ``x``; default: torch's own.
 
-        Raises:
-            TypeError, ValueError: as `EmbeddingModule` and the class.
+        Raises: TypeError, ValueError: as `EmbeddingModule` and the class.
         """
         return self.embed(x, mask, generator=generator).embedding
 
@@ -214,9 +206,7 @@ class LaplacianEigenmaps(GraphEmbedding):
         Raises:
             TypeError, ValueError: invalid blocks; other rules than `Landmarks`. RuntimeError: ``resume`` without a fit.
 
-        >>> x = torch.rand(
-        ...     500, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0)
-        ... )
+        >>> x = torch.rand(500, 3, dtype=torch.float64)
         >>> model = LaplacianEigenmaps(2, Landmarks(50)).fit_stream([x[:250], x[250:]])
         >>> int(model.train_count), model.transform(x).shape
         (500, torch.Size([500, 2]))
@@ -255,66 +245,55 @@ class LaplacianEigenmaps(GraphEmbedding):
     def _solve_graph(self, laplacian: Laplacian, solved: list[Eigenpairs], *, fill: bool) -> Embedding:
         if self.scale == "orthonormal":
             refuse("LaplacianEigenmaps, orthonormal", graph=laplacian.graph)
-        self._warn_of_parts(laplacian)
         if self.components == "separate":
             return self._solve_components(laplacian, solved, fill=fill)
-        first, by_gap = int(self.drop_trivial), self.n_components == "eigengap"
+        if (most := int(laplacian.nullity.max())) > 1:
+            can_separate = not isinstance(self.neighbors, Landmarks) and not laplacian.graph.pattern.is_sharded
+            way_out = 'components="separate" to ' if can_separate else ""
+            message = (
+                f"the neighbourhood graph has {most} connected components, so that the first {most - 1} columns only "
+                f"distinguish them; use more neighbours or a larger bandwidth, or {way_out}embed each on its own"
+            )
+            if self.components == "error":
+                raise ValueError(message)
+            checks.warn(message, checks.GraphWarning)
+        first = int(self.drop_trivial)
         if not fill:
-            check_size(laplacian, 1 if by_gap else self.width, "n_components", first)
-        pairs = eigenpairs(laplacian, self.width + first, self.solve, fill=fill or by_gap)
+            check_size(laplacian, self.least, "n_components", first)
+        pairs = eigenpairs(laplacian, self.width + first, self.solve, fill=fill or self.least < self.width)
         solved.append(pairs)
         return self._scaled(pairs, laplacian.active, laplacian.graph.pattern)
-
-    def _warn_of_parts(self, laplacian: Laplacian) -> None:
-        """Warn or raise if a graph has several components."""
-        most = int(laplacian.nullity.max())
-        if self.components == "separate" or most <= 1:
-            return
-        can_separate = not isinstance(self.neighbors, Landmarks) and not laplacian.graph.pattern.is_sharded
-        way_out = 'components="separate" to embed each on its own' if can_separate else "embed each on its own"
-        message = (
-            f"the neighbourhood graph has {most} connected components, so that the first {most - 1} columns only "
-            f"distinguish them; use more neighbours or a larger bandwidth, or {way_out}"
-        )
-        if self.components == "error":
-            raise ValueError(message)
-        checks.warn(message, checks.GraphWarning)
 
     def _solve_components(self, laplacian: Laplacian, solved: list[Eigenpairs], *, fill: bool) -> Embedding:
         """Solve each component of two or more nodes on its own; columns that a component lacks are zero."""
         graph, k = laplacian.graph, self.width
         warn_of_isolated(laplacian.active, graph.mask)
-        parts = graph.nodes_of_components()
-        if not parts and not fill:
+        batches = batches_of_components(graph, k + 1)
+        if not batches and not fill:
             raise ValueError("graph has no component of two or more nodes; use more neighbours or a larger bandwidth")
         # A sum of no weights: zeros are connected to the weights by autograd where no component is solved, too.
         y = graph.weight.flatten()[:0].sum().repeat(graph.batch_size * graph.num_nodes, k)
         lacking = torch.full_like(y, torch.inf)
         totals = [y, lacking, lacking, lacking[:, :1]]
-        for nodes in parts:
-            part = Laplacian(graph.subgraph(nodes), self._normalization)
-            pairs = eigenpairs(part, k + int(self.drop_trivial), self.solve, fill=True)
+        for nodes, part in batches:
+            own = Laplacian(part, self._normalization)
+            pairs = eigenpairs(own, k + int(self.drop_trivial), self.solve, fill=True)
             solved.append(pairs)
-            found = self._scaled(pairs, pairs.vectors[:, 0].detach() != 0, PatternBase())
+            found = self._scaled(pairs, own.active, PatternBase())
             residuals = found.residuals.masked_fill(found.eigenvalues.isinf(), torch.inf)
-            rows = (found.embedding, found.eigenvalues, residuals, found.gap[None])
-            totals = [
-                total.index_copy(0, nodes, row.expand(len(nodes), -1)) for total, row in zip(totals, rows, strict=True)
-            ]
+            there = torch.ones_like(own.active) if part.mask is None else part.mask
+            for i, x in enumerate((found.embedding, found.eigenvalues, residuals, found.gap[..., None])):
+                of_nodes = x if i == 0 else x[..., None, :].expand(*there.shape, -1)
+                totals[i] = totals[i].index_copy(0, nodes, of_nodes[there])
         y, values, residuals, gap = (total.reshape(*graph.shape, total.shape[1]) for total in totals)
         return Embedding(y, values, residuals, gap[..., 0], ())
 
     def _scaled(self, pairs: Eigenpairs, active: Tensor, nodes: PatternBase) -> Embedding:
         """Return the embedding of the active nodes: columns, scaled, and their eigenvalues."""
         first = int(self.drop_trivial)
-        y, values, residuals = pairs.vectors[..., first:], pairs.values[..., first:], pairs.residuals[..., first:]
-        y, gap = self._steps._columns(y, pairs, active, nodes), pairs.gap
-        if self.diffusion > 0:
-            y = decayed(y, pairs, self.diffusion)
-        if self.n_components == "eigengap":
-            there, gap = up_to_gap(pairs, first + 1)
-            y = y * there[..., None, first:]
-        return Embedding(y, values, residuals, gap, ())
+        y = self._steps._columns(pairs.vectors[..., first:], pairs, active, nodes)
+        y = decayed(y, pairs, self.diffusion) if self.diffusion > 0 else y
+        return Embedding(y, pairs.values[..., first:], pairs.residuals[..., first:], pairs.gap, ())
 
     def _columns(self, y: Tensor, pairs: Eigenpairs, active: Tensor, nodes: PatternBase) -> Tensor:
         """Return generalised eigenvectors, the last columns of ``pairs``, in the scale of the module."""
@@ -363,7 +342,7 @@ def check_time(time: Any, name: str) -> float:
 
 
 def decayed(y: Tensor, pairs: Eigenpairs, time: float) -> Tensor:
-    """Return columns of the last pairs times |1 − Λ|^time; zero if they do not decay and the time is infinite."""
+    """Return columns of the last pairs times |1 − Λ|^time, up to signs; zero where all times do not decay."""
     first = pairs.values.shape[-1] - y.shape[-1]
     if time == math.inf and (lost := pairs.values.detach()[..., first:] <= LEAST_DECAY).any():
         checks.warn(
@@ -372,24 +351,19 @@ def decayed(y: Tensor, pairs: Eigenpairs, time: float) -> Tensor:
             'components="separate"',
             checks.GraphWarning,
         )
-    return precision.matmul(y, _power_of_decay(pairs.projected[..., first:, first:], time))
-
-
-def _power_of_decay(projected: Tensor, time: float) -> Tensor:
-    """Return |1 − Λ|^time of the matrix Λ of eigenvalues, ``(..., k, k)``, columns up to their signs; see ``time``."""
+    projected = pairs.projected[..., first:, first:]
     sign = torch.where(projected.detach().diagonal(dim1=-2, dim2=-1) > 1, -1.0, 1.0).to(projected)
-    if time == math.inf:
+    least = torch.finfo(projected.dtype).eps
 
-        def sum_of_powers(value: Tensor) -> Tensor:
+    def power(value: Tensor) -> Tensor:
+        if time == math.inf:
             decays = value > LEAST_DECAY
             return torch.where(decays, (1 - value) / torch.where(decays, value, 1), 0)
+        # For an integer time it is a polynomial, which is smooth at λ = 1, too; signs do not change distances.
+        return (1 - value) ** time if time == int(time) else (1 - value).abs().clamp_min(least) ** time
 
-        return function_of_matrix(projected, sum_of_powers) * sign[..., None, :]
-    # For an integer time it is a polynomial, which is smooth at λ = 1, too; signs do not change distances.
-    least = torch.finfo(projected.dtype).eps
-    if time != int(time):
-        return function_of_matrix(projected, lambda value: (1 - value).abs().clamp_min(least) ** time)
-    return function_of_matrix(projected, lambda value: (1 - value) ** time) * (sign**time)[..., None, :]
+    grown, odd = function_of_matrix(projected, power), time == math.inf or time % 2 == 1
+    return precision.matmul(y, grown * sign[..., None, :] if odd else grown)
 
 
 class DiffusionMap(LaplacianEigenmaps):
@@ -426,22 +400,19 @@ class DiffusionMap(LaplacianEigenmaps):
     Raises: as `LaplacianEigenmaps`; ValueError for ``weights`` that are `DensityCorrected` or `ImprovedWeights`, and a
     `Graph` that is corrected already, unless ``alpha`` is 0.
 
-    >>> import torch
-    >>> x = torch.rand(
-    ...     80, 3, generator=torch.Generator().manual_seed(0), requires_grad=True
-    ... )
-    >>> model = DiffusionMap(2, KNN(8), alpha=1.0, time=2.0)
+    >>> x = torch.rand(80, 3, requires_grad=True)
+    >>> model = DiffusionMap(2, KNN(9), alpha=1.0, time=2.0)
     >>> model(x).square().sum().backward()
     >>> x.grad.isfinite().all(), model.fit(x.detach()).transform(torch.rand(5, 3)).shape
     (tensor(True), torch.Size([5, 2]))
     """
 
-    FITTED: ClassVar[tuple[str, ...]] = (*LaplacianEigenmaps.FITTED, "train_density")
+    FITTED = (*LaplacianEigenmaps.FITTED, "train_density")
 
     def __init__(
         self,
         n_components: int | Literal["eigengap"] = 2,
-        neighbors: GraphRule = KNN(10),  # noqa: B008 (frozen)
+        neighbors: GraphRule = KNN(10),
         weights: Weighting | None = None,
         *,
         alpha: float = 1.0,
@@ -458,7 +429,9 @@ class DiffusionMap(LaplacianEigenmaps):
             checks.check_choice(n_components, "n_components", ("eigengap",))
         width: Any = most if is_chosen else n_components
         super().__init__(width, neighbors, corrected, diffusion=time, components=components, solve=solve)
-        self.n_components, self.max_components = n_components if is_chosen else self.width, most
+        self.max_components = most
+        if is_chosen:
+            self.n_components, self.least = n_components, 1
         self.alpha = checks.check_number(alpha, "alpha", 0, 1)
 
     @property
@@ -480,20 +453,20 @@ class DiffusionMap(LaplacianEigenmaps):
 
     def _graph(self, x: Any, mask: Tensor | None) -> Graph:
         graph = super()._graph(x, mask)
-        return self._correction(_nowhere(graph), graph) if isinstance(x, Graph) else graph
+        if isinstance(x, Graph):  # whose edges have no lengths, and need none
+            return DensityCorrected(self.alpha, SimpleWeights())(graph.weight.new_ones(*graph.shape, 1), graph)
+        return graph
 
-    @property
-    def _correction(self) -> DensityCorrected:
-        """Return the correction of affinities that are given, whose edges need no lengths."""
-        return DensityCorrected(self.alpha, SimpleWeights())
+    def _scaled(self, pairs: Eigenpairs, active: Tensor, nodes: PatternBase) -> Embedding:
+        found = super()._scaled(pairs, active, nodes)
+        if self.n_components != "eigengap":
+            return found
+        there, gap = up_to_gap(pairs, 2)
+        return found._replace(embedding=found.embedding * there[..., None, 1:], gap=gap)
 
     def _fit_points(self, x: Any, solved: list[Eigenpairs], *, fill: bool) -> State:
         if not isinstance(x, Graph):
             return super()._fit_points(x, solved, fill=fill)
         state = super()._fit_points(self._graph(x, None), solved, fill=fill)
-        return {**state, "train_density": self._correction.state(_nowhere(x), x)[:, 0]}
-
-
-def _nowhere(graph: Graph) -> Tensor:
-    """Return points of a graph whose edges have no lengths, in any metric."""
-    return graph.weight.new_ones(*graph.shape, 1)
+        nowhere = x.weight.new_ones(*x.shape, 1)
+        return {**state, "train_density": DensityCorrected(self.alpha, SimpleWeights()).state(nowhere, x)[:, 0]}

@@ -124,12 +124,8 @@ def eliminate(graph: Graph, hard: Tensor) -> tuple[Array, list[Step], Graph] | N
     Return the node that stands for each node, itself unless it is eliminated; the steps in their order; and the graph
     of the other nodes, flat if there is a batch, in which eliminated nodes are isolated.
 
-    >>> path = torch.tensor(
-    ...     [[0.0, 1e-200, 0.0], [1e-200, 0.0, 1.0], [0.0, 1.0, 0.0]], dtype=torch.float64
-    ... )
-    >>> eliminate(Graph.from_dense(path), torch.tensor([False, True, False]))[2].to_dense()[
-    ...     0
-    ... ]
+    >>> path = torch.diag(torch.tensor([1e-200, 1.0], dtype=torch.float64), 1)
+    >>> eliminate(Graph.from_dense(path + path.mT), torch.arange(3) == 1)[2].to_dense()[0]
     tensor([ 0.0000e+00,  0.0000e+00, 1.0000e-200], dtype=torch.float64)
     """
     edges, chosen = graph.to_sparse(), hard.reshape(-1).cpu().numpy()

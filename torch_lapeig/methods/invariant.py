@@ -26,8 +26,7 @@ class SignInvariant(nn.Module):
         phi: network on nodes: gets v and −v as ``(2, ..., k, N, 1)``, or with eigenvalues as ``(2, ..., k, N, 2)``, and
             returns ``(2, ..., k, N, w)``. It may mix nodes, and must not mix vectors or signs.
 
-    Raises:
-        TypeError, ValueError: ``phi`` is not a function, or returns another shape; vectors that are complex.
+    Raises: TypeError, ValueError: ``phi`` is not a function, or returns another shape; vectors that are complex.
 
     >>> encode = SignInvariant(nn.Sequential(nn.Linear(1, 16), nn.SiLU(), nn.Linear(16, 4)))
     >>> vectors = torch.randn(10, 3)
@@ -79,9 +78,8 @@ class StableEncoding(nn.Module):
         columns: number of columns at once: memory is O(N · columns · m), and the backward pass computes each part
             again. None: all.
 
-    Raises:
-        TypeError, ValueError: an argument of another type, shape or range; see also `spectral_function`; pairs whose
-            rows lie on several ranks; ρ returns another shape or takes no complex numbers.
+    Raises: TypeError, ValueError: an argument of another type, shape or range; see also `spectral_function`; pairs
+    whose rows lie on several ranks; ρ returns another shape or takes no complex numbers.
 
     >>> from torch_lapeig import KNN, Laplacian, eigenpairs
     >>> pairs = eigenpairs(Laplacian(KNN(5)(torch.rand(50, 3))), 8)
@@ -111,7 +109,6 @@ class StableEncoding(nn.Module):
         checks.check_mask(valid, v)
 
         def part(begin: int, end: int) -> Tensor:
-            """Return the contribution of some columns of the matrices."""
             encoded = _encoded(self.rho, "rho", _entries(found, v, v[..., begin:end, :]), context)
             return torch.where(valid[..., begin:end, None, None], encoded, 0).sum(-3)
 
@@ -168,15 +165,14 @@ def canonicalize(pairs: Eigenpairs, *, tolerance: float | None = None) -> Canoni
     In each eigenspace with projector P the nodes are grouped by ‖P e_i‖, largest first. The first vector is the
     direction of P x for the indicator x of the first group, the next one that of the second group, orthogonal to the
     first, and so on; groups that add nothing are left out. Vectors that an automorphism turns, such as those of a ring,
-    have no such basis: their columns are an arbitrary one, and not ``unique``. Columns of an eigenspace that k cuts are
-    not ``unique``, either. Gradients are those of P x for fixed groups. Complex pairs get canonical phases in this way.
+    have no such basis, and are not ``unique``; nor are those of an eigenspace that k cuts. Gradients are those of P x
+    for fixed groups. Complex pairs get canonical phases in this way.
 
     Args:
         pairs: of `eigenpairs`, orthonormal. Eigenvalues closer than ten residuals or 50 eps of the largest are equal.
         tolerance: tolerance of ‖P e_i‖ and ‖P x‖; default √eps.
 
-    Raises:
-        TypeError, ValueError: arguments of another type or range; vectors not orthonormal, or on several ranks.
+    Raises: TypeError, ValueError: arguments of another type or range; vectors not orthonormal, or on several ranks.
 
     >>> from torch_lapeig import Graph, Laplacian, eigenpairs
     >>> tree = torch.tensor([[0, 0, 0, 1, 2, 3, 3, 4], [1, 2, 3, 0, 0, 0, 4, 3]])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar, Literal
 
@@ -29,8 +28,12 @@ from torch_lapeig.support.tuning import check_dense
 Kernel = Callable[[Tensor, Tensor], Tensor]
 
 
-class CentredKernelEmbedding(EmbeddingModule):
-    """Rows √λ_k v_ik of the largest eigenpairs of a centred kernel K̃, extended as √λ_k y_k(x)."""
+class KernelEmbedding(EmbeddingModule):
+    """Rows √λ_k v_ik of the largest eigenpairs of a centred kernel K̃ of points or a given matrix; new ones √λ_k y_k(x).
+
+    ``_kernel`` returns the kernel of new and training points, ``(Q, N)``, or of pairs ``x`` where no points are given;
+    a frozen map has its points in float64, and gives the ``dtype`` of the fit.
+    """
 
     FITTED: ClassVar[tuple[str, ...]] = (*EmbeddingModule.FITTED, "train_means")
     LACKING: ClassVar[float] = 0.0
@@ -48,10 +51,8 @@ class CentredKernelEmbedding(EmbeddingModule):
         pairs, positive = self._largest(kernel, min(k, n))
         if (count := int(positive.sum())) < k and not fill:
             advice = "use fewer components" if count else "points are equal, or their squares underflow; rescale them"
-            raise ValueError(
-                f"n_components must be at most the number of positive eigenvalues of the centred kernel, got "
-                f"n_components={k} with {count}; {advice}"
-            )
+            most = "the number of positive eigenvalues of the centred kernel"
+            raise ValueError(f"n_components must be at most {most}, got n_components={k} with {count}; {advice}")
         if 0 < count < len(positive):
             # A cut through the eigenspace of zero has no derivative.
             pairs, positive = self._largest(kernel, count)
@@ -60,14 +61,14 @@ class CentredKernelEmbedding(EmbeddingModule):
         matrix = torch.where(positive[:, None] & positive, pairs.projected, 0)
         values = matrix.diagonal()
         columns = precision.matmul(torch.where(positive, pairs.vectors, 0), _power(matrix, 0.5)) * unit
-        more = (0, k - len(values))
+        unit, more = unit[0, 0], (0, k - len(values))
         return {
             "embedding_": nn.functional.pad(columns, more),
-            "eigenvalues_": nn.functional.pad(values * unit[0] * unit[0], more),
-            "residuals_": nn.functional.pad(pairs.residuals * unit[0] * unit[0], more),
+            "eigenvalues_": nn.functional.pad(values * unit * unit, more),
+            "residuals_": nn.functional.pad(pairs.residuals * unit * unit, more),
             "values_as_matrix": nn.functional.pad(matrix * unit * unit, more + more),  # for derivatives; not kept
-            "gap_": pairs.gap * unit[0, 0] * unit[0, 0],
-            "train_means": means * unit[0] * unit[0],
+            "gap_": pairs.gap * unit * unit,
+            "train_means": means * unit * unit,
         }
 
     def _largest(self, kernel: Tensor, k: int) -> tuple[Eigenpairs, Tensor]:
@@ -76,9 +77,6 @@ class CentredKernelEmbedding(EmbeddingModule):
         # Values below ten times the round-off of the largest count as zero.
         return pairs, pairs.values > 10.0 * len(kernel) ** 0.5 * torch.finfo(kernel.dtype).eps * size
 
-    def _width(self, state: State) -> int:
-        return 3 * len(state["train_means"])
-
     def _extension(self, kernel: Tensor, embedding: Tensor, state: State) -> Tensor:
         """Return rows of new points, given their uncentred kernel with training points, and the training rows."""
         matrix = state.get("values_as_matrix", torch.diag(state["eigenvalues_"]))
@@ -86,6 +84,40 @@ class CentredKernelEmbedding(EmbeddingModule):
         unit = checks.power_of_two(matrix.detach().diagonal().clamp(min=0).sqrt(), (0,)) / 2
         vectors = precision.matmul(embedding / unit, _power(matrix / unit / unit, -1.0))
         return extended_kernel(kernel / (unit * unit), state["train_means"] / unit / unit, vectors) * unit
+
+    def _kernel_of(self, x: Tensor, points: Tensor | None, name: str) -> Tensor:
+        """Return the kernel of checked points ``x`` and training points, or of given pairs if ``points`` is None."""
+        if self.pairs_given == "distance":
+            checks.check_non_negative(x, "distances")
+        kernel: Tensor = self._kernel(x, points)
+        checks.check_finite(kernel, f"the kernel of {name}", "rescale the points, whose squares or products overflow")
+        return kernel
+
+    def _frozen(self, state: State) -> nn.Module:
+        values, means = state["eigenvalues_"].double(), state["train_means"].double()
+        vectors = state["embedding_"].double() / torch.where(values > 0, values, 1)
+        points = fixed_points(state["train_points"]) if "train_points" in state else {}
+        return Frozen(self, {"means": means, "vectors": vectors, **points}, state)
+
+    def _of_all(self, x: Tensor, state: State, dtype: torch.dtype) -> Tensor:
+        points = state["points"] + state["centre"] if "points" in state else None
+        return extended_kernel(self._kernel(x, points, dtype), state["means"], state["vectors"])
+
+    def _fit_points(self, x: Any, solved: list[Eigenpairs], *, fill: bool) -> State:
+        points = None if self.pairs_given is not None else x
+        if points is not None:
+            advice = "use LaplacianEigenmaps, Isomap(landmarks=1000), or fewer points and transform"
+            check_dense(len(x), len(x), x.element_size(), x.device, type(self).__name__, advice)
+        kernel = self._kernel_of(x, points, "x")
+        self._check_training(x, kernel)
+        state = self._embed_kernel(kernel, solved, fill=fill)
+        return state if points is None else {**state, "train_points": points}
+
+    def _extend(self, x: Tensor, state: State) -> Tensor:
+        return self._extension(self._kernel_of(x, state.get("train_points"), "x_new"), state["embedding_"], state)
+
+    def _width(self, state: State) -> int:
+        return 3 * len(state["train_means"])
 
 
 def centred(kernel: Tensor, own_means: Tensor, means: Tensor) -> Tensor:
@@ -105,51 +137,6 @@ def _power(matrix: Tensor, power: float) -> Tensor:
     return function_of_matrix(matrix, lambda value: value**power)
 
 
-class KernelEmbedding(CentredKernelEmbedding):
-    """Embedding by a kernel of any two points, or by a given matrix."""
-
-    @abstractmethod
-    def _kernel(self, x: Tensor, points: Tensor | None, dtype: torch.dtype | None = None) -> Tensor:
-        """Return the kernel of new and training points, ``(Q, N)``, or of pairs ``x`` where no points are given.
-
-        A frozen map has its points in float64, and gives the ``dtype`` of the fit.
-        """
-
-    def _check_training(self, x: Tensor, kernel: Tensor) -> None:
-        """Raise ValueError unless the kernel ``(N, N)`` of training points, or the given matrix ``x``, is valid."""
-
-    def _kernel_of(self, x: Tensor, points: Tensor | None, name: str) -> Tensor:
-        """Return the kernel of checked points ``x`` and training points, or of given pairs if ``points`` is None."""
-        if self.pairs_given == "distance":
-            checks.check_non_negative(x, "distances")
-        kernel = self._kernel(x, points)
-        checks.check_finite(kernel, f"the kernel of {name}", "rescale the points, whose squares or products overflow")
-        return kernel
-
-    def _frozen(self, state: State) -> nn.Module:
-        values, means = state["eigenvalues_"].double(), state["train_means"].double()
-        vectors = state["embedding_"].double() / torch.where(values > 0, values, 1)
-        points = fixed_points(state["train_points"]) if "train_points" in state else {}
-        return Frozen(self, {"means": means - means.mean(), "vectors": vectors, **points}, state)
-
-    def _of_all(self, x: Tensor, state: State, dtype: torch.dtype) -> Tensor:
-        points = state["points"] + state["centre"] if "points" in state else None
-        return extended_kernel(self._kernel(x, points, dtype), state["means"], state["vectors"])
-
-    def _fit_points(self, x: Any, solved: list[Eigenpairs], *, fill: bool) -> State:
-        points = None if self.pairs_given is not None else x
-        if points is not None:
-            advice = "use LaplacianEigenmaps, Isomap(landmarks=1000), or fewer points and transform"
-            check_dense(len(x), len(x), x.element_size(), x.device, type(self).__name__, advice)
-        kernel = self._kernel_of(x, points, "x")
-        self._check_training(x, kernel)
-        state = self._embed_kernel(kernel, solved, fill=fill)
-        return state if points is None else {**state, "train_points": points}
-
-    def _extend(self, x: Tensor, state: State) -> Tensor:
-        return self._extension(self._kernel_of(x, state.get("train_points"), "x_new"), state["embedding_"], state)
-
-
 def products_about_mean(x: Tensor, points: Tensor) -> Tensor:
     """Return x · y ``(Q, N)`` about the mean of the points: once centred the same kernel, and more accurate."""
     centre = checks.primal(points).mean(0)
@@ -161,9 +148,7 @@ class MDS(KernelEmbedding):
 
     The columns are √λ_k v_ik of the largest eigenpairs of K̃ = −½ J d² J, J = I − 1 1ᵀ/N. For Euclidean distances they
     are the principal components of the points, and new points keep their distances exactly if no component is left out.
-
-    Distances that are not Euclidean lead to negative eigenvalues, which have no real coordinate and are left out, as
-    usual. The largest positive eigenvalues yield the best approximation of K̃ by inner products.
+    Negative eigenvalues, of other distances, have no real coordinate and are left out.
 
     Args:
         n_components: dimension of the embedding, at most the number of positive eigenvalues.
@@ -175,8 +160,7 @@ class MDS(KernelEmbedding):
         embedding_: ``(N, n_components)``. eigenvalues_: of K̃, descending, ``(n_components,)``. residuals_:
         ‖K̃ v − λ v‖, ``(n_components,)``. gap_: ``()``.
 
-    Raises (``fit``, ``forward``):
-        ValueError: fewer positive eigenvalues than components; other numbers than distances.
+    Raises (``fit``, ``forward``): ValueError: fewer positive eigenvalues than components; other numbers than distances.
 
     >>> x = torch.tensor([[0.0, 0.0], [3.0, 0.0], [0.0, 4.0], [3.0, 4.0]])
     >>> y = MDS(2)(x)
@@ -193,10 +177,8 @@ class MDS(KernelEmbedding):
     ) -> None:
         super().__init__(n_components, solve)
         if not isinstance(metric, (str, Precomputed)) or metric not in ("euclidean", Precomputed("distance")):
-            raise ValueError(
-                f'metric must be "euclidean" or Precomputed("distance"), got '
-                f"{metric if isinstance(metric, Precomputed) else checks.describe(metric)}"
-            )
+            got = metric if isinstance(metric, Precomputed) else checks.describe(metric)
+            raise ValueError(f'metric must be "euclidean" or Precomputed("distance"), got {got}')
         self.metric = metric
 
     def _check_training(self, x: Tensor, kernel: Tensor) -> None:
@@ -285,18 +267,16 @@ class KernelPCA(KernelEmbedding):
         return kernel.to(x.dtype)
 
 
-class Isomap(CentredKernelEmbedding):
+class Isomap(KernelEmbedding):
     """Isomap (Tenenbaum, de Silva & Langford 2000): classical scaling of geodesic distances, differentiable.
 
     Geodesics are shortest paths on the neighbourhood graph, by Dijkstra's algorithm on the CPU. Gradients flow to the
     points along the edges of the paths; the paths are fixed. The kernel mostly has negative eigenvalues, too; see
     `MDS`. A new point x has the geodesics D̃(x, i) = min_j ‖x − x_j‖ + D(j, i) over its neighbours j by the rule of the
-    graph; other paths do not lead through it. A new point that equals a training point has the neighbours of the
-    training point, and so its row.
+    graph, and one that equals a training point its row.
 
-    With landmarks (de Silva & Tenenbaum 2003) the eigenproblem is solved on the landmarks only, and all other points
-    are embedded as new points; only distances to landmarks are computed and kept. Without landmarks, new points follow
-    the formula of landmark Isomap with the training set as landmarks.
+    With landmarks (de Silva & Tenenbaum 2003) the eigenproblem is solved on the landmarks only, to which alone
+    distances are computed, and all other points are embedded as new points. Without, all points are landmarks.
 
     Args:
         n_components: dimension of the embedding, at most the number of positive eigenvalues.
@@ -321,18 +301,13 @@ class Isomap(CentredKernelEmbedding):
     True
     """
 
-    FITTED: ClassVar[tuple[str, ...]] = (
-        *CentredKernelEmbedding.FITTED,
-        "train_rule",
-        "train_edges",
-        "landmarks_",
-        "geodesics_",
-    )
+    FITTED = (*KernelEmbedding.FITTED, "train_rule", "train_edges", "landmarks_", "geodesics_")
+    _frozen = EmbeddingModule._frozen  # which refuses
 
     def __init__(
         self,
         n_components: int = 2,
-        neighbors: NeighborRule = KNN(10),  # noqa: B008 (frozen)
+        neighbors: NeighborRule = KNN(10),
         *,
         landmarks: int | Tensor | None = None,
         seed: int = 0,

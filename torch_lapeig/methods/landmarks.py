@@ -32,10 +32,9 @@ class OnLandmarks:
     With W = Z Λ⁻¹ Zᵀ the generalised eigenvectors of N points are Y = Z Y_m (1 − λ)^-½, where Y_m are those of the
     landmark graph Zᵀ Z, with Y_mᵀ Λ Y_m = I, and λ the eigenvalues of both. For new points this is Nyström's formula.
 
-    W has degrees of 1 for any density, so that W / (q_i q_j)^α with q = W 1 would change nothing. Therefore
-    `DensityCorrected` acts on how much points count: c_i = q_i^-α, where q is the sum of the kernel at landmarks. Then
-    C Z Λ⁻¹ Zᵀ C with Λ = diag(Zᵀ C 1) has the degrees c, and the formulas hold with the landmark graph Zᵀ C Z. The walk
-    is reversible with respect to c times the density of the points, which is even for α = 1.
+    W has degrees of 1 whatever the density. Therefore `DensityCorrected` acts on how much points count: c_i = q_i^-α,
+    where q is the sum of the kernel at landmarks. Then C Z Λ⁻¹ Zᵀ C with Λ = diag(Zᵀ C 1) has the degrees c, and the
+    formulas hold with the landmark graph Zᵀ C Z. The walk is reversible with respect to c times the density.
     """
 
     layer: GraphEmbedding
@@ -46,16 +45,16 @@ class OnLandmarks:
         return EmbeddingModule._embed(self.layer, x, mask, solved)
 
     def _fit_points(self, x: Tensor, solved: list[Eigenpairs], *, fill: bool) -> State:
-        state = self._begun(x)
+        state, sums = self._begun(x)
         shares = self._shares(x, state)
-        sums = LandmarkSums.of_none(len(state["train_points"]), x.device).add(shares, self._counts(state))
-        return self._fit_sums(state, sums, len(x), shares, solved, fill=fill)
+        return self._fit_sums(state, sums.add(shares, self._counts(state)), len(x), shares, solved, fill=fill)
 
-    def _begun(self, x: Tensor) -> State:
-        """Return landmarks of points, and the state of the weighting."""
+    def _begun(self, x: Tensor) -> tuple[State, LandmarkSums]:
+        """Return landmarks of points with the state of the weighting, and their graph before any point."""
         landmarks = self.rule.of_points(x)
-        edges = self.rule.edges(x, landmarks)
-        return {"train_points": landmarks, "train_weighting": self.rule.state(self.weights, x, landmarks, edges)}
+        weighting = self.rule.state(self.weights, x, landmarks, self.rule.edges(x, landmarks))
+        sums = LandmarkSums.of_none(len(landmarks), landmarks.device)
+        return {"train_points": landmarks, "train_weighting": weighting}, sums
 
     def _fit_sums(
         self, state: State, sums: LandmarkSums, count: int, shares: Shares, solved: list[Eigenpairs], *, fill: bool
@@ -64,14 +63,9 @@ class OnLandmarks:
         graph = sums.graph(state["train_points"].dtype)
         # The degrees of points are 1, so that the problems of all normalisations are one.
         found = self.layer._solve_graph(Laplacian(graph, "random_walk"), solved, fill=fill)
-        state = {
-            **state,
-            "train_vectors": found.embedding,
-            "train_edges": graph.edge_index,
-            "train_connectivity": graph.weight,
-            "train_count": torch.tensor(count, device=graph.weight.device),
-            **self.layer._of_graph(found, graph),
-        }
+        state = state | self.layer._of_graph(found, graph) | {"train_vectors": found.embedding}
+        state |= {"train_edges": graph.edge_index, "train_connectivity": graph.weight}
+        state["train_count"] = torch.tensor(count, device=graph.weight.device)
         return state | {"embedding_": self._rows(shares, state)}
 
     def _extend(self, x: Tensor, state: State) -> Tensor:
@@ -94,8 +88,7 @@ class OnLandmarks:
 
     def _shares(self, x: Tensor, state: State) -> Shares:
         """Return the shares of points in landmarks, given these and the state of the weighting."""
-        edges = self.rule.edges(x, state["train_points"])
-        shares = self._shares_at(edges, state)
+        shares = self._shares_at(self.rule.edges(x, state["train_points"]), state)
         warn_of_unreached(int((shares.share.detach().sum(1) == 0).sum()), len(x))
         return shares
 
@@ -143,15 +136,13 @@ class OnLandmarks:
         if resume:
             self.layer.check_fitted()
             fit = self.layer._fitted()
-            landmarks, before = fit["train_points"], int(fit["train_count"])
-            state = {"train_points": landmarks, "train_weighting": fit["train_weighting"]}
-            sums = LandmarkSums.of_graph(fit["train_edges"], fit["train_connectivity"], len(landmarks))
+            state = {name: fit[name] for name in ("train_points", "train_weighting")}
+            sums = LandmarkSums.of_graph(fit["train_edges"], fit["train_connectivity"], len(fit["train_points"]))
         else:
             sample = _sample_of(blocks, self.rule, progress)
             checks.check_points(sample, batched=False)
-            state, before = self._begun(sample), 0
-            landmarks = state["train_points"]
-            sums = LandmarkSums.of_none(len(landmarks), landmarks.device)
+            state, sums = self._begun(sample)
+        landmarks, before = state["train_points"], int(self.layer.train_count) if resume else 0
         count, is_whole = before, False
         try:
             for block in _blocks_of(blocks, progress, "landmark graph"):

@@ -28,9 +28,8 @@ class LLE(EmbeddingModule):
     Each point is reconstructed from its neighbours by weights of sum 1. They solve C w = 1 with the local Gram matrix
     C_jl = (x_j − x)·(x_l − x), to whose diagonal reg · tr C is added. The columns are the eigenvectors of
     (I − W)ᵀ(I − W) of the smallest eigenvalues after the constant one, with Yᵀ Y = I. A new point has the row
-    y(x) = Σ_i w(x, i) y_i with its own weights. A new point that equals a training point gets its row (the first of
-    several copies), so that its gradient is zero. The embedding is computed in float64, because the eigenvalues are
-    tiny (often 10⁻¹⁰ of the largest).
+    y(x) = Σ_i w(x, i) y_i with weights of its own; one that equals a training point gets its row (the first of several
+    copies), and a gradient of zero. The computation is in float64: the eigenvalues are often 10⁻¹⁰ of the largest.
 
     Args:
         n_components: dimension of the embedding.
@@ -42,28 +41,18 @@ class LLE(EmbeddingModule):
     Tensors after ``fit`` (part of ``state_dict``, which loads into a fresh module of the same configuration):
         embedding_: ``(N, n_components)``. eigenvalues_: ascending, and residuals_, ``(n_components,)``.
 
-    A `GraphWarning` reports further eigenvalues that are zero. For example, several groups of points (far parts, or
-    many copies of points) may have all their neighbours within the group: the first columns then only separate the
-    groups.
+    A `GraphWarning` reports further eigenvalues that are zero, as where groups of points (far parts, many copies) have
+    all their neighbours within the group: the first columns then only separate the groups.
 
-    Raises (``fit``, ``forward``):
-        ValueError: not more points than components.
+    Raises (``fit``, ``forward``): ValueError: not more points than components.
 
-    >>> x = torch.rand(
-    ...     60, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0)
-    ... )
-    >>> y = LLE(2, KNN(8))(x)
+    >>> y = LLE(2, KNN(8))(torch.rand(60, 3, dtype=torch.float64))
     >>> torch.allclose(y.T @ y, torch.eye(2, dtype=torch.float64))
     True
     """
 
     def __init__(
-        self,
-        n_components: int = 2,
-        neighbors: KNN = KNN(10),  # noqa: B008 (frozen)
-        *,
-        reg: float = 1e-3,
-        solve: Solve | Solver | None = None,
+        self, n_components: int = 2, neighbors: KNN = KNN(10), *, reg: float = 1e-3, solve: Solve | Solver | None = None
     ) -> None:
         super().__init__(n_components, solve)
         if not isinstance(neighbors, KNN) or neighbors.symmetrize != KNN.symmetrize:
@@ -84,15 +73,13 @@ class LLE(EmbeddingModule):
         weights = reconstruction_weights(points, points, indices, self.reg)
         operator = _residual_operator(indices, weights)
         if (points == points[0]).all():
-            checks.warn(
-                f"x holds {n} copies of one point: its embedding is arbitrary; remove copies", checks.GraphWarning
-            )
+            copies = f"x holds {n} copies of one point: its embedding is arbitrary; remove copies"
+            checks.warn(copies, checks.GraphWarning)
         pairs = eigenpairs(operator, k + 1, self.solve, fill=fill)
         solved.append(pairs)
         _warn_of_zeros(pairs.values[1:].detach(), operator, indices)
-        columns = pairs.vectors[:, 1:], pairs.values[1:], pairs.residuals[1:], pairs.gap
-        found = dict(zip(("embedding_", "eigenvalues_", "residuals_", "gap_"), columns, strict=True))
-        return {name: value.to(x.dtype) for name, value in found.items()} | {"train_points": x}
+        columns = pairs.vectors[:, 1:], pairs.values[1:], pairs.residuals[1:], pairs.gap, x
+        return {name: value.to(x.dtype) for name, value in zip(self.FITTED, columns, strict=True)}
 
     def _nearest(self, points: Tensor, queries: Tensor | None) -> Neighbors:
         """Return the k nearest of each point among the others, or of each new point."""

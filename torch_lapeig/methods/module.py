@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
@@ -18,6 +18,7 @@ from torch_lapeig.graph.distances import check_all_stored
 from torch_lapeig.support import checks, precision
 from torch_lapeig.support.cached import deep_copy
 from torch_lapeig.support.fitted import FittedModule, State, check_like, in_blocks
+from torch_lapeig.support.kinds import refuse
 from torch_lapeig.support.progress import searches_reported
 
 Own = TypeVar("Own", bound="EmbeddingModule")
@@ -36,15 +37,13 @@ class Embedding(NamedTuple):
             ascending, +∞ for a column that an item of a batch lacks. Kernels: descending, 0 for a lacking column.
         residuals: of the eigenpairs of the columns, of the shape of ``eigenvalues``.
         gap: distance of the last eigenvalue to the next one, ``()`` or ``(B,)``; +∞ if there is no next one.
-        pairs: the results of `eigenpairs`, one for each eigenproblem.
+        pairs: the results of `eigenpairs`, one for each eigenproblem, or batch of components of similar sizes.
 
     With ``components="separate"`` (`LaplacianEigenmaps`) eigenvalues, residuals and gap belong to the component of each
     node: ``(..., N, n_components)`` and ``(..., N)``.
 
     >>> from torch_lapeig import KNN, LaplacianEigenmaps
-    >>> found = LaplacianEigenmaps(2, KNN(6)).embed(
-    ...     torch.rand(50, 3, generator=torch.Generator().manual_seed(0))
-    ... )
+    >>> found = LaplacianEigenmaps(2, KNN(9)).embed(torch.rand(50, 3))
     >>> found.embedding.shape, found.eigenvalues.shape, bool(found.residuals.max() < 1e-4)
     (torch.Size([50, 2]), torch.Size([2]), True)
     """
@@ -86,11 +85,10 @@ class PointsModule(FittedModule):
     def transform(self, x_new: Tensor) -> Tensor:
         """Return embeddings or scores ``(Q, k)`` of new points ``(Q, D)`` by the fit, with gradients to the new points.
 
-        New points are handled in blocks, in bounded memory. A training point gets its training row. For a module of
-        pairs, ``x_new`` holds the pairs of new and training points, ``(Q, N)``. The result has the dtype of ``x_new``.
+        A training point gets its training row. For a module of pairs, ``x_new`` holds the pairs of new and training
+        points, ``(Q, N)``. The result has the dtype of ``x_new``; memory is bounded.
 
-        Raises:
-            RuntimeError: not fitted. TypeError, ValueError: points unlike those of the fit, or not finite.
+        Raises: RuntimeError: not fitted. TypeError, ValueError: points unlike those of the fit, or not finite.
         """
         self.check_fitted()
         state = {name: checks.half_to_float32(value) for name, value in self._fitted().items()}
@@ -154,7 +152,11 @@ class PointsModule(FittedModule):
     def _with_new(self, x: Any, points: Any, x_new: Any, fits: Fits) -> tuple[Tensor, Tensor]:
         """Return the rows of points ``x``, given the fit of each item, and the rows of the new points of each item."""
         shape = shape_of(points)
-        self._check_new(x_new, shape)
+        checks.check_tensor(x_new, "x_new")
+        of_pairs = self.pairs_given is None or x_new.shape[-1:] == shape[-1:]
+        if x_new.ndim < 2 or x_new.shape[:-2] != shape[:-1] or not of_pairs:
+            expected = ", ".join(map(str, (*shape[:-1], "Q", "D" if self.pairs_given is None else shape[-1])))
+            raise ValueError(f"x_new must have shape ({expected}) to go with the points, got {tuple(x_new.shape)}")
         news = iter(x_new.reshape(-1, *x_new.shape[-2:]))
         rows, rows_new = [], []
         for state, places in fits:
@@ -166,22 +168,15 @@ class PointsModule(FittedModule):
                 rows_new.append(new.flatten()[:0].sum().expand(len(new), known.shape[1]))
             else:
                 rows_new.append(self._extend_in_blocks(new, state))
-        return like_given(_stack_items(rows, shape[:-1]), x), like_given(_stack_items(rows_new, shape[:-1]), x_new)
+        y, y_new = (torch.stack(parts) if shape[:-1] else parts[0] for parts in (rows, rows_new))
+        return like_given(y, x), like_given(y_new, x_new)
 
     def _extend_in_blocks(self, x: Tensor, state: State) -> Tensor:
         """Return rows of new points, in blocks."""
+        refuse("transform", neighbors=getattr(self, "neighbors", None))
         rows, points = state[self.FITTED[0]], state.get("train_points")
         check_like(x, rows.new_empty(1, len(rows)) if points is None else points)
         return in_blocks(lambda block: self._steps._extend(block, state), x, self._steps._width(state))
-
-    def _check_new(self, x_new: Any, shape: tuple[int, ...]) -> None:
-        """Raise unless there are new points for each item of points of a shape ``(N,)`` or ``(B, N)``."""
-        checks.check_tensor(x_new, "x_new")
-        width = "D" if self.pairs_given is None else shape[-1]
-        of_pairs = self.pairs_given is None or x_new.shape[-1:] == shape[-1:]
-        if x_new.ndim < 2 or x_new.shape[:-2] != shape[:-1] or not of_pairs:
-            expected = ", ".join(map(str, (*shape[:-1], "Q", width)))
-            raise ValueError(f"x_new must have shape ({expected}) to go with the points, got {tuple(x_new.shape)}")
 
     @abstractmethod
     def _extend(self, x: Tensor, state: State) -> Tensor:
@@ -201,9 +196,8 @@ class EmbeddingModule(PointsModule):
     ``forward`` and ``embed`` take points ``(N, D)`` or a batch ``(B, N, D)`` with a mask of valid points, ``fit`` one
     set of points, and ``out_of_sample`` a set or a batch with new points of each. Gradients flow to all points, and to
     the learnable parameters. Points in float16 or bfloat16 are embedded in float32, also under autocast, and the result
-    has their dtype. The result of an item of a batch depends neither on the other items nor on the padding, up to
-    round-off and the basis of an eigenspace of equal eigenvalues. Items may be of any size: columns for which an item
-    has too few points are zero (a single set raises an error).
+    has their dtype. An item of a batch depends neither on other items nor on padding, up to round-off and the basis of
+    an eigenspace; columns for which it has too few points are zero (a single set raises an error).
 
     A method defines the hooks ``_fit_points``, ``_extend`` and ``_width``. It overrides ``_checked`` if it accepts
     other input than points or their pairs (an option `Precomputed`), and ``_embed`` if it solves a batch at once.
@@ -221,26 +215,19 @@ class EmbeddingModule(PointsModule):
     ...         super().__init__(n_components, None)
     ...
     ...     def _fit_points(self, x, solved, *, fill):
-    ...         rest, k = x - x.mean(0), self.n_components
-    ...         lengths, directions = torch.linalg.svd(rest)[1:]
-    ...         values = lengths[:k].square()
-    ...         return {
-    ...             "embedding_": rest @ directions[:k].mT,
-    ...             "eigenvalues_": values,
-    ...             "residuals_": torch.zeros_like(values),
-    ...             "gap_": values.new_tensor(torch.inf),
-    ...             "train_points": x,
-    ...             "middle": x.mean(0),
-    ...             "directions": directions[:k].mT,
-    ...         }
+    ...         middle, k = x.mean(0), self.n_components
+    ...         lengths, turn = torch.linalg.svd(x - middle)[1:]
+    ...         state = {"train_points": x, "middle": middle, "directions": turn[:k].mT}
+    ...         values, gap = lengths[:k] ** 2, torch.tensor(torch.inf)
+    ...         state |= {"eigenvalues_": values, "residuals_": 0 * values, "gap_": gap}
+    ...         return state | {"embedding_": self._extend(x, state)}
     ...
     ...     def _extend(self, x, state):
     ...         return (x - state["middle"]) @ state["directions"]
     ...
     ...     def _width(self, state):  # numbers of memory for a new point
     ...         return len(state["middle"])
-    >>> generator = torch.Generator().manual_seed(0)
-    >>> x = torch.rand(2, 30, 4, dtype=torch.float64, generator=generator)  # two sets
+    >>> x = torch.rand(2, 30, 4, dtype=torch.float64)  # two sets
     >>> mask = torch.arange(30) < torch.tensor([[30], [20]])  # the second of 20 points
     >>> model = Components(3)
     >>> model(x, mask=mask).shape
@@ -268,8 +255,7 @@ class EmbeddingModule(PointsModule):
             mask: bool ``(N,)`` or ``(B, N)``, False for padding, which may hold any numbers; its rows are zero, and so
                 are its gradients.
 
-        Raises:
-            TypeError, ValueError: points of another dtype or shape, not finite or too few; see also the class.
+        Raises: TypeError, ValueError: points of another dtype or shape, not finite or too few; see also the class.
         """
         return self.embed(x, mask).embedding
 
@@ -286,10 +272,7 @@ class EmbeddingModule(PointsModule):
     def fit(self: Own, x: Tensor | Graph) -> Own:
         """Embed one set of points ``(N, D)``, keep the tensors that ``transform`` needs, and return the module.
 
-        Half precision is kept as float32.
-
-        Raises:
-            TypeError, ValueError: a batch; and the errors of ``forward``.
+        Half precision is kept as float32. Raises: TypeError, ValueError: a batch; and the errors of ``forward``.
         """
         points, _ = self._checked_one(x)
         with self._reported():
@@ -297,11 +280,7 @@ class EmbeddingModule(PointsModule):
         return self
 
     def fit_transform(self, x: Tensor | Graph) -> Tensor:
-        """Fit the module to one set of points ``(N, D)``, and return their embedding ``(N, n_components)``.
-
-        Raises:
-            TypeError, ValueError: as ``fit``.
-        """
+        """Return ``embedding_`` ``(N, n_components)`` of ``fit(x)``, in the dtype of ``x``; raise as ``fit``."""
         return like_given(self.fit(x).embedding_, x)
 
     @precision.full_precision
@@ -311,16 +290,13 @@ class EmbeddingModule(PointsModule):
         Gradients flow to points and new points, and to the learnable parameters.
 
         Args:
-            x: as for ``forward``, one set or a batch; each item of a batch is embedded on its own.
+            x, mask: as for ``forward``; each item of a batch is embedded on its own.
             x_new: ``(Q, D)`` or ``(B, Q, D)``; for a module of pairs, the pairs of new points and points, ``(Q, N)`` or
-                ``(B, Q, N)``.
-            mask: mask of ``x``. There is no mask of new points: rows that pad them must be finite, and are embedded.
+                ``(B, Q, N)``. There is no mask of new points: rows that pad them must be finite, and are embedded.
 
-        Returns:
-            ``(N, n_components)`` and ``(Q, n_components)``, with a batch axis if ``x`` has one.
+        Returns: ``(N, n_components)`` and ``(Q, n_components)``, with a batch axis if ``x`` has one.
 
-        Raises:
-            TypeError, ValueError: as ``fit`` and ``transform``; ``x`` and ``x_new`` with different batch axes.
+        Raises: TypeError, ValueError: as ``fit`` and ``transform``; ``x`` and ``x_new`` with different batch axes.
         """
         points, mask = self._checked(checks.half_to_float32(x), mask)
         with self._reported():
@@ -332,22 +308,17 @@ class EmbeddingModule(PointsModule):
 
         Each new point is compared to all training points, in O(Q·N) memory, without checks and warnings: points that
         are not finite give rows that mean nothing. Rows and gradients equal those of ``transform`` to 1e-5 of the
-        largest, but for ties between equally far neighbours, which may go to another one. Rows have the dtype of the
-        new points. Numbers inside stay as they are, mostly float64, where the module is cast. It is a copy: later fits
-        and training of a kernel that is a module do not change it.
+        largest, but for ties between equally far neighbours. Rows have the dtype of the new points; casts do not reach
+        the numbers inside, mostly float64. It is a copy: later fits and trainings do not change it.
 
-        Raises:
-            RuntimeError: not fitted. TypeError: `Isomap` and `LLE`, whose rows need shortest paths or a linear solve
-                each, and rules and weightings of the user's own; when called, points of another dtype or shape.
+        Raises: RuntimeError: not fitted. TypeError: `Isomap` and `LLE`, whose rows need shortest paths or a linear
+        solve each, and rules and weightings of the user's own; when called, points of another dtype or shape.
 
-        >>> import torch
         >>> from torch_lapeig import KNN, LaplacianEigenmaps
         >>> x = torch.rand(60, 3, generator=torch.Generator().manual_seed(0))
-        >>> model = LaplacianEigenmaps(2, KNN(6)).fit(x)
-        >>> program = torch.export.export(model.frozen(), (x[:5],))
-        >>> torch.allclose(
-        ...     program.module()(x[:5] + 0.01), model.transform(x[:5] + 0.01), atol=1e-5
-        ... )
+        >>> model, new = LaplacianEigenmaps(2, KNN(6)).fit(x), x[:5] + 0.01
+        >>> program = torch.export.export(model.frozen(), (new,))
+        >>> torch.allclose(program.module()(new), model.transform(new), atol=1e-5)
         True
         """
         if type(self)._frozen is not EmbeddingModule._frozen:  # else no fit helps
@@ -368,27 +339,22 @@ class EmbeddingModule(PointsModule):
         names = ("eigenvalues_", "residuals_", "gap_")
         fits = self._fits(x, mask, solved)
         parts = [(_scatter_rows(places, fit["embedding_"], n), *(fit[name] for name in names)) for fit, places in fits]
-        columns, values, residuals, gap = (_stack_items(part, batch) for part in zip(*parts, strict=True))
-        return Embedding(columns, values, residuals, gap, ())
+        y, values, residuals, gap = (torch.stack(part) if batch else part[0] for part in zip(*parts, strict=True))
+        return Embedding(y, values, residuals, gap, ())
 
     def _fits(self, x: Any, mask: Tensor | None, solved: list[Eigenpairs]) -> Fits:
         """Yield the fit of each set of points, and the positions of its points; None for all positions."""
         of_batch = len(shape_of(x)) > 1
         for item, places in self._items(x, mask):
-            if of_batch and places is not None and len(places) < 2:
-                yield self._nothing(item.weight if isinstance(item, Graph) else item, len(places)), places
-            else:
+            if places is None or len(places) > 1 or not of_batch:
                 yield self._steps._fit_points(item, solved, fill=of_batch), places
-
-    def _nothing(self, values: Tensor, n: int) -> State:
-        """Return the fit of an item of at most one point: zeros that are connected to the points by autograd."""
-        lacking = values.new_full((self.width,), self.LACKING)
-        return {
-            "embedding_": values.flatten()[:0].sum().expand(n, self.width),
-            "eigenvalues_": lacking,
-            "residuals_": torch.zeros_like(lacking),
-            "gap_": values.new_full((), math.inf),
-        }
+                continue
+            # An item of at most one point has zeros, which are connected to the points by autograd.
+            values = item.weight if isinstance(item, Graph) else item
+            nothing = {"embedding_": values.flatten()[:0].sum().expand(len(places), self.width)}
+            for name, value in (("eigenvalues_", self.LACKING), ("residuals_", 0.0)):
+                nothing[name] = values.new_full((self.width,), value)
+            yield nothing | {"gap_": values.new_full((), math.inf)}, places
 
     @abstractmethod
     def _fit_points(self, x: Any, solved: list[Eigenpairs], *, fill: bool) -> State:  # fill: missing columns with 0
@@ -426,8 +392,3 @@ def match_dtype(x: Any, embedding: Tensor) -> Any:
 def _scatter_rows(places: Tensor | None, rows: Tensor, n: int) -> Tensor:
     """Return ``n`` rows: the given ones at their positions, zeros elsewhere."""
     return rows if places is None else rows.new_zeros(n, rows.shape[-1]).index_copy(0, places, rows)
-
-
-def _stack_items(parts: Sequence[Tensor], batch: Sequence[int]) -> Tensor:
-    """Return one part, or the parts of a batch joined."""
-    return torch.stack(tuple(parts)) if batch else parts[0]

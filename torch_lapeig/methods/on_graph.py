@@ -1,8 +1,7 @@
 """Methods on a weighted graph: their bases, the state that a fit keeps, and new points by Nyström's formula.
 
-One formula serves Laplacian eigenmaps, classical scaling, Isomap, LLE and kernel PCA (Bengio et al., NIPS 2003,
-"Out-of-sample extensions for LLE, Isomap, MDS, eigenmaps, and spectral clustering"), y_k(x) = (1/λ_k) Σ_i K̃(x, i) v_ik.
-They differ in the kernel K̃. Here it is W(x, i) / D(x), with the eigenvalue 1 − λ, see `nystrom`.
+Eigenmaps, scaling, Isomap, LLE and kernel PCA share y_k(x) = (1/λ_k) Σ_i K̃(x, i) v_ik (Bengio et al., NIPS 2003), with
+different kernels K̃ (docs/theory.md). Here it is W(x, i) / D(x), with the eigenvalue 1 − λ, see `nystrom`.
 """
 
 from __future__ import annotations
@@ -19,29 +18,22 @@ from torch_lapeig.eigen import Eigenpairs, Laplacian, Solve, Solver
 from torch_lapeig.eigen.gradient.system import off_diagonal
 from torch_lapeig.eigen.laplacian import Normalization, needs_derivatives
 from torch_lapeig.eigen.problem import ROUNDOFF_UNITS
-from torch_lapeig.graph import KNN, NME, Graph, Precomputed, Radius
+from torch_lapeig.graph import KNN, NME, Graph, Precomputed, Radius, rules
 from torch_lapeig.graph.algebra import segment_logsumexp, sum_of_groups
-from torch_lapeig.graph.distances import distances
+from torch_lapeig.graph.distances import distances, edge_lengths
+from torch_lapeig.graph.graph import batches_of_components
 from torch_lapeig.graph.pattern import SparsePattern
-from torch_lapeig.graph.rules import (
-    Extension,
-    GraphRule,
-    NeighborRule,
-    check_extends,
-    check_rule_and_weights,
-    graph_with_state,
-    weighted_graph,
-)
 from torch_lapeig.graph.search.exact import COORDINATES, differentiable_pair_distances, least_reach, measured
-from torch_lapeig.graph.weights import NewEdges, Weighting
+from torch_lapeig.graph.weights import NewEdges, Weighting, by_lengths
 from torch_lapeig.methods import frozen
 from torch_lapeig.methods.module import Embedding, EmbeddingModule, PointsModule
 from torch_lapeig.support import checks, precision
 from torch_lapeig.support.fitted import State
 from torch_lapeig.support.kinds import refuse
 
-# State that `fitted_graph` keeps, as part of ``FITTED``.
+# State that `fitted_graph` keeps, as part of ``FITTED``; and what `nystrom` needs, with vectors if the rows are others.
 GRAPH_STATE = ("train_rule", "train_weighting", "train_edges", "train_connectivity")
+NYSTROM_STATE = ("train_eigenvalues", "train_degrees", "train_vectors", "train_noise")
 
 
 class NewAffinities(NamedTuple):
@@ -67,12 +59,12 @@ def width_of_rows(neighbors: Any, n: int) -> int:
 class OnGraph(PointsModule):
     """Steps of all methods on the weighted graph of points, or on affinities or a `Graph` in place of points."""
 
-    neighbors: GraphRule
+    neighbors: rules.GraphRule
     weights: Weighting | None
 
     def _checked(self, x: Any, mask: Tensor | None) -> tuple[Any, Tensor | None]:
-        if self.pairs_given == "affinity":
-            graph = weighted_graph(self.neighbors, None, x, mask)
+        if isinstance(self.neighbors, Precomputed):
+            graph = rules.weighted_graph(self.neighbors, self.weights, x, mask)
             return graph, graph.mask
         if isinstance(x, Graph):
             raise TypeError('x must be points, got a Graph; use neighbors=Precomputed("affinity")')
@@ -80,7 +72,7 @@ class OnGraph(PointsModule):
 
     def _graph(self, x: Any, mask: Tensor | None) -> Graph:
         """Weight the graph of checked points, or return the one given."""
-        return x if isinstance(x, Graph) else weighted_graph(self.neighbors, self.weights, x, mask)
+        return x if isinstance(x, Graph) else rules.weighted_graph(self.neighbors, self.weights, x, mask)
 
     def _extend(self, x: Tensor, state: State) -> Tensor:
         return self._extended(affinities_of_new(self.neighbors, self.weights, x, state), state)
@@ -100,14 +92,7 @@ class OnGraph(PointsModule):
 class GraphEmbedding(OnGraph, EmbeddingModule):
     """Embeddings by the eigenvectors of the Laplacian of a weighted graph, built from points or given."""
 
-    FITTED: ClassVar[tuple[str, ...]] = (
-        *EmbeddingModule.FITTED,
-        *GRAPH_STATE,
-        "train_eigenvalues",
-        "train_degrees",
-        "train_vectors",  # which Nyström's formula extends, if the rows are others
-        "train_noise",
-    )
+    FITTED = (*EmbeddingModule.FITTED, *GRAPH_STATE, *NYSTROM_STATE)
     OTHER_RULES: ClassVar[tuple[type, ...]] = ()  # rules of which a class makes the graph itself
     components: Literal["joint", "separate", "error"] = "joint"
     _normalization: Normalization = "random_walk"  # of the Laplacian
@@ -119,7 +104,7 @@ class GraphEmbedding(OnGraph, EmbeddingModule):
         self.neighbors = neighbors
         # Edges between points and landmarks are weighted as those between points are.
         rule = KNN() if isinstance(neighbors, self.OTHER_RULES) else neighbors
-        self.weights = check_rule_and_weights(rule, weights)
+        self.weights = rules.check_rule_and_weights(rule, weights)
 
     @abstractmethod
     def _solve_graph(self, laplacian: Laplacian, solved: list[Eigenpairs], *, fill: bool) -> Embedding:
@@ -141,10 +126,7 @@ class GraphEmbedding(OnGraph, EmbeddingModule):
         found = None if isinstance(x, Graph) else self._embed_small(x, None, solved)
         if found is None:
             found = self._solve_graph(laplacian, solved, fill=fill)
-        if laplacian.normalization == "symmetric":
-            state["train_degrees"] = laplacian.degrees
-        if laplacian.normalization == "unnormalized":
-            state["train_noise"] = self._error_of_values(laplacian)
+        state |= self._of_laplacian(laplacian)
         if needs_derivatives(found.embedding):
             state["off"] = self._off(graph, solved)
         is_zero = ~found.embedding.detach().any(0)  # a column that is missing, or after the eigengap
@@ -154,32 +136,34 @@ class GraphEmbedding(OnGraph, EmbeddingModule):
             **self._of_graph(found, graph),
         }
 
-    def _error_of_values(self, laplacian: Laplacian) -> Tensor:
-        """Return the round-off ``(N,)`` in eigenvalues of D − W, whose norm is at most twice the largest degree."""
+    def _of_laplacian(self, laplacian: Laplacian) -> State:
+        """Return degrees, or the round-off ``(N,)`` in eigenvalues of D − W, at most twice the largest degree."""
+        if laplacian.normalization != "unnormalized":
+            return {"train_degrees": laplacian.degrees} if laplacian.normalization == "symmetric" else {}
         largest = laplacian.largest_degree.expand_as(laplacian.active)
         if self.components == "separate":
             degrees, part = laplacian.exact_degrees.detach(), laplacian.graph.connected_components() + 1
             largest = torch.zeros_like(degrees).scatter_reduce(0, part, degrees, "amax")[part]
-        return ROUNDOFF_UNITS * torch.finfo(torch.float64).eps * 2 * largest
+        return {"train_noise": ROUNDOFF_UNITS * torch.finfo(torch.float64).eps * 2 * largest}
 
     def _off(self, graph: Graph, solved: list[Eigenpairs]) -> Tensor:
         """Return the matrix that `nystrom` needs for derivatives at equal eigenvalues; no fit keeps it."""
         k = self.width
         if self.components != "separate":
             return off_diagonal(solved[-1].projected, k)
-        off, parts = graph.weight.new_zeros(graph.num_nodes, k, k), graph.nodes_of_components()
-        for nodes, pairs in zip(parts, solved[len(solved) - len(parts) :], strict=True):
-            off = off.index_copy(0, nodes, off_diagonal(pairs.projected, k).expand(len(nodes), k, k))
+        off, batches = graph.weight.new_zeros(graph.num_nodes, k, k), batches_of_components(graph, k + 1)
+        for (nodes, part), pairs in zip(batches, solved[len(solved) - len(batches) :], strict=True):
+            of_nodes = off_diagonal(pairs.projected, k)[..., None, :, :].expand(*part.shape, k, k)
+            off = off.index_copy(0, nodes, of_nodes.reshape(-1, k, k) if part.mask is None else of_nodes[part.mask])
         return off
 
     def _of_graph(self, found: Embedding, graph: Graph) -> State:
         """Return eigenvalues, residuals and gap as a fit keeps them: with a row for each separate component."""
-        kept = {"eigenvalues_": found.eigenvalues, "residuals_": found.residuals, "gap_": found.gap}
-        if self.components != "separate":
-            return kept
-        firsts = torch.tensor([int(nodes[0]) for nodes in graph.nodes_of_components()], dtype=torch.int64)
-        rows = {name: value[firsts.to(value.device)] for name, value in kept.items()}
-        return {**rows, "gap_": rows["gap_"].squeeze(0)}
+        values, residuals, gap = found.eigenvalues, found.residuals, found.gap
+        if self.components == "separate":
+            firsts = [int(nodes[0]) for nodes in graph.nodes_of_components()]
+            values, residuals, gap = values[firsts], residuals[firsts], gap[firsts].squeeze(0)
+        return {"eigenvalues_": values, "residuals_": residuals, "gap_": gap}
 
     def _frozen(self, state: State) -> nn.Module:
         if isinstance(self.neighbors, NME):
@@ -227,7 +211,7 @@ class GraphEmbedding(OnGraph, EmbeddingModule):
         if "train_points" not in saved or "train_edges" in saved:
             return saved
         points, values = saved["train_points"], saved["eigenvalues_"]
-        graph, train_rule = graph_with_state(self.neighbors, points)
+        graph, train_rule = rules.graph_with_state(self.neighbors, points)
         found = {"train_rule": train_rule, "train_edges": graph.edge_index, "train_connectivity": graph.weight}
         return {**found, "train_eigenvalues": values.masked_fill(values.isinf(), 0), **saved}
 
@@ -238,10 +222,8 @@ class GraphEmbedding(OnGraph, EmbeddingModule):
 def check_size(laplacian: Laplacian, k: int, name: str, trivial: int = 0) -> None:
     """Raise ValueError where a single graph has too few nodes of positive degree for ``k`` columns and the trivial."""
     if k + trivial > (fewest := laplacian.symmetric.fewest_active):
-        at_most = "smaller than" if trivial else "at most"
-        raise ValueError(
-            f"{name} must be {at_most} the number of nodes of positive degree, got {name}={k} with {fewest} of them"
-        )
+        limit = f"{'smaller than' if trivial else 'at most'} the number of nodes of positive degree"
+        raise ValueError(f"{name} must be {limit}, got {name}={k} with {fewest} of them")
 
 
 def gaps_of(pairs: Eigenpairs) -> Tensor:
@@ -258,25 +240,27 @@ def up_to_gap(pairs: Eigenpairs, least: int) -> tuple[Tensor, Tensor]:
     return torch.arange(1, gaps.shape[-1] + 1, device=gaps.device) <= count, gaps.gather(-1, count - 1)[..., 0]
 
 
-def fitted_graph(neighbors: GraphRule, weights: Weighting | None, x: Tensor | Graph) -> tuple[Graph, State]:
+def fitted_graph(neighbors: rules.GraphRule, weights: Weighting | None, x: Tensor | Graph) -> tuple[Graph, State]:
     """Return the weighted graph of points ``(N, D)``, or the graph given, and the state that new points need of it."""
     if isinstance(x, Graph):
         return x, {}
     assert weights is not None
-    graph, train_rule = graph_with_state(neighbors, x.detach())
+    graph, train_rule = rules.graph_with_state(neighbors, x.detach())
     graph = graph.to_sparse()  # of a rule of the user's own
-    weighted = weights(x, graph)
+    given = (x, graph) if graph.metric in COORDINATES else by_lengths(edge_lengths(x, graph), graph)
+    weighted = weights(*given)
+    weighted = weighted if given[1] is graph else weighted._with(pattern=graph.pattern)
     counts = weighted.weight.detach() > 0  # a fitted point as a new one has no edge that underflows here
     return weighted, {
         "train_points": x,
         "train_rule": train_rule,
-        "train_weighting": weights.state(x, graph),
+        "train_weighting": weights.state(*given),
         "train_edges": graph.edge_index,
         "train_connectivity": torch.where(counts, graph.weight, 0),
     }
 
 
-def affinities_of_new(neighbors: GraphRule, weights: Weighting | None, x: Tensor, state: State) -> NewAffinities:
+def affinities_of_new(neighbors: Any, weights: Weighting | None, x: Tensor, state: State) -> NewAffinities:
     """Return affinities of new points ``(Q, D)``, or given ones ``(Q, N)``; warn of points without affinities."""
     if isinstance(neighbors, Precomputed) or weights is None:
         checks.check_non_negative(x, "affinities")
@@ -305,7 +289,7 @@ def affinities_of_new(neighbors: GraphRule, weights: Weighting | None, x: Tensor
 
 
 @torch.no_grad()
-def edges_of_new(neighbors: NeighborRule, x: Tensor, state: State, connectivity: Tensor) -> Extension:
+def edges_of_new(neighbors: Any, x: Tensor, state: State, connectivity: Tensor) -> rules.Extension:
     """Return the edges of queries to training points; a query that equals a fitted point gets its edges."""
     points = state["train_points"].detach()
     found = extended(neighbors, x.detach(), points, state["train_rule"])
@@ -323,13 +307,13 @@ def edges_of_new(neighbors: NeighborRule, x: Tensor, state: State, connectivity:
     )
 
 
-def extended(neighbors: NeighborRule, queries: Tensor, x: Tensor, state: Tensor) -> Extension:
+def extended(neighbors: Any, queries: Tensor, x: Tensor, state: Tensor) -> rules.Extension:
     """Return a rule's edges of new points ``(Q, D)`` to graph points ``(N, D)``; raise unless they are an Extension."""
-    found = check_extends(neighbors).extend(queries, x, state)
+    found = rules.check_extends(neighbors).extend(queries, x, state)
     if isinstance(neighbors, (KNN, Radius)):
         return found
     checks.check_instance(found, "extend of neighbors", tuple, "an Extension(query, point, connectivity, same)")
-    found = Extension(*found)
+    found = rules.Extension(*found)
     checks.check_indices(found.query, "query of the Extension", len(queries))
     checks.check_indices(found.point, "point of the Extension", len(x))
     checks.check_indices(found.same, "same of the Extension", len(x), least=-1)
@@ -346,11 +330,8 @@ def extended(neighbors: NeighborRule, queries: Tensor, x: Tensor, state: Tensor)
 def warn_of_unreached(unreached: int, queries: int) -> None:
     """Warn of new points that no edge of the graph reaches."""
     if unreached > 0:
-        checks.warn(
-            f"{unreached} of {queries} new points have no neighbour in the graph: their rows are zero; use more "
-            "neighbours or a larger radius",
-            checks.GraphWarning,
-        )
+        message = f"{unreached} of {queries} new points have no neighbour in the graph: their rows are zero"
+        checks.warn(f"{message}; use more neighbours or a larger radius", checks.GraphWarning)
 
 
 def shares_at(log_affinity: Tensor, query: Tensor, queries: int) -> tuple[Tensor, Tensor]:
@@ -377,14 +358,10 @@ def prepared(state: State, normalization: Normalization) -> State:
 def nystrom(new: NewAffinities, state: State, normalization: Normalization = "random_walk") -> Tensor:
     """Return Laplacian eigenmaps of new points: solve the row of the eigenproblem at x for y(x).
 
-    For the generalised problem L y = λ D y the solution is
-
-        y(x) = Σ_i P(x, i) y_i / (1 − λ),   P(x, i) = W(x, i) / D(x),   D(x) = Σ_i W(x, i),
-
-    Nyström's formula with the kernel in random-walk form (Bengio et al. 2003, equations 6 and 9). The form of that
-    paper has v = D^½ y, the eigenvectors of L_sym, and W(x, i) / (D(x) d_i)^½ instead of P (``"symmetric"``). For L y =
-    λ y the solution is y(x) = Σ_i W(x, i) y_i / (D(x) − λ). At a training point each formula is the point's own row of
-    the problem and returns its row of Y.
+    For L y = λ D y it is y(x) = Σ_i P(x, i) y_i / (1 − λ) with P(x, i) = W(x, i) / D(x), D(x) = Σ_i W(x, i) (Bengio et
+    al. 2003, equations 6 and 9); in the form of that paper, for v = D^½ y, W(x, i) / (D(x) d_i)^½ instead of P
+    (``"symmetric"``). For L y = λ y it is y(x) = Σ_i W(x, i) y_i / (D(x) − λ). At a training point each formula is the
+    point's own row of the problem and returns its row of Y.
 
     Rows are zero without any weight. If the formula divides by less than 1e-3 of D(x), or by the error of λ, they are
     the training row of a training point, and zero, with a `GraphWarning`, for another query.
@@ -440,9 +417,7 @@ def nystrom(new: NewAffinities, state: State, normalization: Normalization = "ra
     return torch.where(lost & is_known, state["rows"][same.clamp_min(0)], y)
 
 
-def _grown(
-    rows: Tensor, degree: Tensor, values: Tensor, error: Tensor, off: Tensor | None = None
-) -> tuple[Tensor, Tensor]:
+def _grown(rows: Tensor, degree: Tensor, values: Tensor, error: Tensor, off: Tensor | None) -> tuple[Tensor, Tensor]:
     """Return rows y D (D − Λ)⁻¹, and where divisors are tiny; zero there."""
     # 1 / (1 − λ / D) as D / (D − λ), which is 1 for λ = 0 and does not overflow where D is tiny.
     degree = torch.where(values == 0, 1, degree)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import torch
 from torch import Tensor
 
@@ -27,9 +25,8 @@ from torch_lapeig.support.threads import solve_each
 class LabelSpreading(SemiSupervised):
     """Scores F = (1 − α)(I − α S)⁻¹ Y with S = D^-½ W D^-½ (Zhou, Bousquet, Lal, Weston & Schölkopf 2004, section 2).
 
-    F is the limit of F ← α S F + (1 − α) Y, the iteration of scikit-learn's `LabelSpreading`: each node takes the share
-    α from its neighbours and keeps 1 − α of its own label, so that wrong labels can be corrected. Preconditioned
-    conjugate gradients solve for the limit to round-off, with gradients.
+    F is the limit of F ← α S F + (1 − α) Y, the iteration of scikit-learn's `LabelSpreading`, to round-off: each node
+    takes the share α from its neighbours and keeps 1 − α of its own label, so that wrong labels can be corrected.
 
     Args:
         neighbors: rule of the graph, as for `LaplacianEigenmaps`; ``Precomputed("affinity")`` for affinities or a
@@ -45,14 +42,10 @@ class LabelSpreading(SemiSupervised):
         n_classes, unreached: see `SemiSupervised`.
 
     Scores are not probabilities: their sum falls with the distance from labels. Each row is accurate relative to its
-    largest score, however small, so every node that a path joins to a label gets the class of the limit. A row too
-    small for the dtype is scaled up to the smallest numbers, with the same shares of the classes. For the rest of the
-    contract see `SemiSupervised`.
+    largest score, however small; one too small for the dtype is scaled up, with the same shares of the classes. A new
+    point x has the scores α Σ_i W(x, i) (D(x) d_i)^-½ F_i, its row of the system. For the rest see `SemiSupervised`.
 
-    A new point x has the scores α Σ_i W(x, i) (D(x) d_i)^-½ F_i, its row of the system.
-
-    Raises:
-        TypeError, ValueError: an option of another type or out of range; when called, see `SemiSupervised`.
+    Raises: TypeError, ValueError: an option of another type or out of range; when called, see `SemiSupervised`.
 
     Tensors after ``fit``: scores_ ``(N, C)``.
 
@@ -61,18 +54,15 @@ class LabelSpreading(SemiSupervised):
     >>> labels = torch.full((60,), -1)
     >>> labels[0], labels[30] = 0, 1
     >>> model = LabelSpreading(KNN(12)).fit(x, labels)
-    >>> (
-    ...     model.predict()[[5, 45]].tolist(),
-    ...     model.predict(torch.tensor([[6.5, 5.5]])).tolist(),
-    ... )
+    >>> model.predict()[[5, 45]].tolist(), model.predict(x[30:31] + 0.1).tolist()
     ([0, 1], [1])
     """
 
-    FITTED: ClassVar[tuple[str, ...]] = (*SemiSupervised.FITTED, "train_degrees", "train_growth", "train_source")
+    FITTED = (*SemiSupervised.FITTED, "train_degrees", "train_growth", "train_source")
 
     def __init__(
         self,
-        neighbors: GraphRule = KNN(10),  # noqa: B008 (frozen)
+        neighbors: GraphRule = KNN(10),
         weights: Weighting | None = None,
         *,
         alpha: float = 0.99,
@@ -157,13 +147,10 @@ class HarmonicFunction(SemiSupervised):
     Without a ``class_prior`` the scores of each node that a label reaches sum to 1 (with soft labels: to a mean of
     their sums) and equal the labels at labelled nodes; the prior multiplies each class by one factor. Weights may
     have any range: nodes that round-off hides are eliminated without subtractions. If this would take too long, a
-    `ConvergenceWarning` counts these nodes, and their scores are zero. For the rest of the contract see
-    `SemiSupervised`.
+    `ConvergenceWarning` counts these nodes, and their scores are zero. A new point gets the weighted mean of its
+    neighbours, and a fitted point its own scores. For the rest see `SemiSupervised`.
 
-    A new point gets the weighted mean of its neighbours, and a fitted point its own scores.
-
-    Raises:
-        TypeError, ValueError: an option of another type or out of range; when called, see `SemiSupervised`.
+    Raises: TypeError, ValueError: an option of another type or out of range; when called, see `SemiSupervised`.
 
     Tensors after ``fit``: scores_ ``(N, C)``.
 
@@ -174,11 +161,11 @@ class HarmonicFunction(SemiSupervised):
     tensor([0.0000, 0.2500, 0.5000, 0.7500, 1.0000])
     """
 
-    FITTED: ClassVar[tuple[str, ...]] = (*SemiSupervised.FITTED, "train_growth", "train_source")
+    FITTED = (*SemiSupervised.FITTED, "train_growth", "train_source")
 
     def __init__(
         self,
-        neighbors: GraphRule = KNN(10),  # noqa: B008 (frozen)
+        neighbors: GraphRule = KNN(10),
         weights: Weighting | None = None,
         *,
         class_prior: ClassPrior = "labels",
@@ -218,14 +205,13 @@ class EigenmapsRegression(SemiSupervised):
         n_classes, unreached: see `SemiSupervised`.
         solve: options of the eigensolve, a `Solve`, or just a solver.
 
-    Scores are the values of the regression, of any sign. For the rest of the contract see `SemiSupervised`. New points
-    are extended by Nyström's formula, as in `LaplacianEigenmaps`.
+    Scores are the values of the regression, of any sign; those of new points follow from Nyström's formula, as in
+    `LaplacianEigenmaps`. For the rest see `SemiSupervised`.
 
     Tensors after ``fit``: scores_ ``(N, C)``, coefficients_ ``(n_components, C)``.
 
-    Raises:
-        TypeError, ValueError: an option of another type or out of range; when called, a single graph with fewer nodes
-            of positive degree than ``n_components``; see also `SemiSupervised`.
+    Raises: TypeError, ValueError: an option of another type or out of range; when called, a single graph with fewer
+    nodes of positive degree than ``n_components``; see also `SemiSupervised`.
 
     >>> x = torch.linspace(0, 1, 40, dtype=torch.float64)[:, None]
     >>> labels = torch.full((40,), -1)
@@ -234,12 +220,12 @@ class EigenmapsRegression(SemiSupervised):
     [0, 1]
     """
 
-    FITTED: ClassVar[tuple[str, ...]] = (*SemiSupervised.FITTED, "coefficients_", "train_vectors", "train_eigenvalues")
+    FITTED = (*SemiSupervised.FITTED, "coefficients_", "train_vectors", "train_eigenvalues")
 
     def __init__(
         self,
         n_components: int,
-        neighbors: GraphRule = KNN(10),  # noqa: B008 (frozen)
+        neighbors: GraphRule = KNN(10),
         weights: Weighting | None = None,
         *,
         ridge: float = 1e-6,

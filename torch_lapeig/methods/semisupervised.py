@@ -36,15 +36,15 @@ class SemiSupervised(OnGraph):
     ``forward(x, labels)`` returns scores with gradients to labels, points and the parameters of the weighting.
     ``fit(x, labels)`` keeps the scores of one set, and ``predict()`` returns its labels; ``transform`` and ``predict``
     return scores and labels of new points. Points are one set ``(N, D)`` or a batch ``(B, N, D)`` with a mask; with
-    ``Precomputed("affinity")`` affinities or a `Graph` take their place. Systems are solved in float64 for every dtype.
+    ``Precomputed("affinity")`` affinities or a `Graph` take their place. Systems are solved in float64.
 
     Labels are int64, ``(N,)`` or ``(B, N)``, counted from 0, with −1 for an unlabelled node. Or they are soft:
     ``(N, C)`` or ``(B, N, C)``, floating and non-negative, with a row of zeros for an unlabelled node; gradients flow
     to the other rows.
 
-    A node that no path joins to a label has scores of zero and the label −1, with a `GraphWarning`, because the graph
-    holds no information about its class. So has a new point if all its neighbours are such nodes. With
-    ``unreached="nearest"`` such points have the label of the nearest labelled point, by the metric of the graph.
+    A node that no path joins to a label has scores of zero and the label −1, with a `GraphWarning`. So has a new point
+    if all its neighbours are such nodes. With ``unreached="nearest"`` such points have the label of the nearest
+    labelled point, by the metric of the graph.
 
     **Numbers** take the way of labels: ``targets`` of any sign, ``(N,)`` or ``(N, m)``, known where ``known`` is True,
     or not NaN. The results of all calls have their shape, and ``scores_`` ``(N, m)``; ``n_classes`` and ``class_prior``
@@ -61,18 +61,13 @@ class SemiSupervised(OnGraph):
             its class. On tables this raises the accuracy on average.
         class_prior: shares of the classes in the scores, or None, see `LabelSpreading`.
 
-    Raises:
-        TypeError, ValueError: an argument of another type or out of range; see also `forward`.
+    Raises: TypeError, ValueError: an argument of another type or out of range; see also `forward`.
 
     >>> from torch_lapeig import KNN, HarmonicFunction
     >>> x = torch.tensor([[0.0], [1.0], [2.0], [9.0], [10.0], [11.0]])
     >>> model = HarmonicFunction(KNN(3)).fit(x, torch.tensor([0, -1, -1, -1, -1, 1]))
-    >>> (
-    ...     isinstance(model, SemiSupervised),
-    ...     model.predict().tolist(),
-    ...     model.predict(torch.tensor([[10.5]])).tolist(),
-    ... )
-    (True, [0, 0, 0, 1, 1, 1], [1])
+    >>> model.predict().tolist(), model.predict(torch.tensor([[10.5]])).tolist()
+    ([0, 0, 0, 1, 1, 1], [1])
     """
 
     FITTED: ClassVar[tuple[str, ...]] = ("scores_", "train_points", *GRAPH_STATE, *GIVEN_STATE)
@@ -94,7 +89,20 @@ class SemiSupervised(OnGraph):
             if self.pairs_given is not None:
                 raise ValueError(f'unreached="nearest" needs points, got neighbors={neighbors}; use KNN(k), or None')
         self.unreached: Unreached = unreached
-        self.class_prior = _checked_prior(class_prior)
+        self.class_prior: str | tuple[float, ...] | None
+        if isinstance(class_prior, str):
+            checks.check_choice(class_prior, "class_prior", ("labels", "uniform"))
+        if class_prior is None or isinstance(class_prior, str):
+            self.class_prior = class_prior
+            return
+        try:
+            self.class_prior = shares = tuple(float(share) for share in class_prior)
+        except (TypeError, ValueError):
+            expected = '"labels", "uniform" or a share for each class'
+            raise TypeError(f"class_prior must be {expected}, got {checks.describe(class_prior)}") from None
+        if not all(share > 0 for share in shares) or abs(sum(shares) - 1) > 1e-6:  # rounding
+            got = f"{shares} with sum {sum(shares)}"
+            raise ValueError(f"class_prior must hold positive numbers that sum to 1, got {got}")
 
     @precision.full_precision
     def forward(
@@ -116,13 +124,12 @@ class SemiSupervised(OnGraph):
             targets: in place of labels floating numbers ``(N,)``, ``(N, m)``, ``(B, N)`` or ``(B, N, m)``.
             known: bool ``(N,)`` or ``(B, N)``: nodes whose targets count; default: those that are not NaN.
 
-        Raises:
-            TypeError, ValueError: labels of another kind, shape or range, or none; points as for `EmbeddingModule`.
+        Raises: TypeError, ValueError: labels of another kind, shape or range, or none; points as for `EmbeddingModule`.
         """
         points, mask = self._checked(checks.half_to_float32(x), mask)
         given, of_batch = self._given(labels, points, mask, targets, known), len(shape_of(points)) > 1
         scores = self._carried(self._graph(points, mask), points, given, fill=of_batch)["scores_"]
-        return like_given(_of_axes(scores, given.axes), x)
+        return like_given(given.shaped(scores), x)
 
     @torch.no_grad()
     @precision.full_precision
@@ -134,11 +141,7 @@ class SemiSupervised(OnGraph):
         targets: Tensor | None = None,
         known: Tensor | None = None,
     ) -> Own:
-        """Keep the scores of one set of points ``(N, D)`` and the tensors that new points need; return the module.
-
-        Raises:
-            TypeError, ValueError: a batch; and the errors of ``forward``.
-        """
+        """Keep the scores of one set of points ``(N, D)`` and what new points need; return the module; no batches."""
         points, mask = self._checked_one(x)
         self._keep(self._fit_points(points, self._given(labels, points, mask, targets, known), fill=False), x)
         return self
@@ -149,16 +152,14 @@ class SemiSupervised(OnGraph):
 
     def _rows(self, x_new: Tensor | None) -> Tensor:
         self.check_fitted()
-        return _of_axes(self.scores_ if x_new is None else super().transform(x_new), self.train_axes)
+        scores = self.scores_ if x_new is None else super().transform(x_new)
+        return scores.squeeze(-1) if self.train_axes is not None and self.train_axes == 0 else scores
 
     @torch.no_grad()
     def predict(self, x_new: Tensor | None = None) -> Tensor:
         """Return labels int64 ``(N,)`` of the fitted nodes, or ``(Q,)`` of new points: the class of the largest score.
 
-        The label is −1 if all scores are zero. Of a fit of targets return the numbers.
-
-        Raises:
-            RuntimeError, TypeError, ValueError: see ``transform``.
+        The label is −1 if all scores are zero. Of a fit of targets return the numbers. Raise as ``transform``.
         """
         scores = self._rows(x_new)
         if self.train_axes is not None:
@@ -169,9 +170,7 @@ class SemiSupervised(OnGraph):
         """Return each class's share in the scores, ``(N, C)`` of the fitted nodes or ``(Q, C)`` of new points.
 
         Rows sum to 1, or are zero where no label reaches. Scores below zero, of `EigenmapsRegression`, count as zero.
-
-        Raises:
-            RuntimeError, TypeError, ValueError: see ``transform``; a fit of targets.
+        Raise as ``transform``; ValueError: a fit of targets.
         """
         scores = self._rows(x_new).clamp_min(0)
         if self.train_axes is not None:
@@ -192,22 +191,21 @@ class SemiSupervised(OnGraph):
     ) -> tuple[Tensor, Tensor]:
         """Return scores of points and of new points, as ``fit`` and ``transform`` do, but keep no fit.
 
+        Arguments are those of ``forward``, ``x_new`` new points ``(Q, D)`` or ``(B, Q, D)``, or their affinities
+        ``(Q, N)`` or ``(B, Q, N)``; results are ``(N, C)`` and ``(Q, C)``, with a batch axis if ``x`` has one.
         Gradients flow to points, new points, labels, and the parameters of the weighting.
 
-        Args:
-            x, labels, mask, targets, known: as for ``forward``; labels may be None.
-            x_new: ``(Q, D)`` or ``(B, Q, D)``; affinities ``(Q, N)`` or ``(B, Q, N)`` with ``Precomputed``.
-
-        Returns:
-            ``(N, C)`` and ``(Q, C)``, with a batch axis if ``x`` has one.
-
-        Raises:
-            TypeError, ValueError: as ``fit`` and ``transform``; ``x`` and ``x_new`` with different batch axes.
+        Raises: TypeError, ValueError: as ``fit`` and ``transform``; ``x`` and ``x_new`` with different batch axes.
         """
         points, mask = self._checked(checks.half_to_float32(x), mask)
         given = self._given(labels, points, mask, targets, known)
         rows, rows_new = self._with_new(x, points, x_new, self._fits(points, mask, given))
-        return _of_axes(rows, given.axes), _of_axes(rows_new, given.axes)
+        return given.shaped(rows), given.shaped(rows_new)
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *others: Any) -> None:
+        super()._load_from_state_dict(state_dict, prefix, *others)
+        if prefix + "scores_" in state_dict:  # a fit of labels has no axes of targets
+            others[2][:] = [name for name in others[2] if name != prefix + "train_axes"]
 
     def _given(self, labels: Any, x: Any, mask: Tensor | None, targets: Any, known: Tensor | None) -> Given:
         """Return labels or targets, checked."""
@@ -222,9 +220,8 @@ class SemiSupervised(OnGraph):
         if targets is not None:
             given, none = _numbers(targets, known, shape, mask), "NaN or known=False"
         else:
-            is_soft = labels.ndim == len(shape) + 1
-            rows = (_soft_rows if is_soft else _hard_rows)(labels, shape, self.n_classes, mask)
-            given, none = Given(rows, (rows.detach() > 0).any(-1), None), "zeros" if is_soft else "−1"
+            rows = _rows_of_labels(labels, shape, self.n_classes, mask)
+            given, none = Given(rows, (rows.detach() > 0).any(-1), None), "−1" if labels.ndim == len(shape) else "zeros"
         if not given.known.any():
             raise ValueError(f"{names[0]} must hold at least one {names[0][:-1]}, got {none} for every node; give more")
         return given._replace(rows=given.rows.to(like.dtype))
@@ -320,10 +317,9 @@ class Given(NamedTuple):
     known: Tensor  # bool (..., N), False for padding
     axes: int | None  # of the target of a node: 0 for a number, 1 for a row; None for labels
 
-
-def _of_axes(rows: Tensor, axes: Any) -> Tensor:
-    """Return rows ``(..., m)`` with as many axes for a node as the targets have, in the form of `Given`."""
-    return rows.squeeze(-1) if axes == 0 else rows
+    def shaped(self, rows: Tensor) -> Tensor:
+        """Return rows ``(..., m)`` with as many axes for a node as the targets have."""
+        return rows.squeeze(-1) if self.axes == 0 else rows
 
 
 def _numbers(targets: Tensor, known: Tensor | None, shape: tuple[int, ...], mask: Tensor | None) -> Given:
@@ -343,7 +339,19 @@ def _numbers(targets: Tensor, known: Tensor | None, shape: tuple[int, ...], mask
     return Given(rows, known, axes)
 
 
-def _hard_rows(labels: Tensor, shape: tuple[int, ...], n_classes: int | None, mask: Tensor | None) -> Tensor:
+def _rows_of_labels(labels: Tensor, shape: tuple[int, ...], n_classes: int | None, mask: Tensor | None) -> Tensor:
+    if labels.ndim == len(shape) + 1:
+        labels = checks.half_to_float32(labels)
+        if labels.shape[-1] == 1 and not labels.is_floating_point():
+            raise ValueError(f"labels must have shape {shape}, got {tuple(labels.shape)}; use labels.squeeze(-1)")
+        checks.check_floating(labels, "labels")
+        expected = (*shape, n_classes or "C")
+        if tuple(labels.shape) != (*shape, n_classes or labels.shape[-1]) or labels.shape[-1] == 0:
+            raise ValueError(f"soft labels must have shape {expected}, a row for each node, got {tuple(labels.shape)}")
+        labels = labels if mask is None else torch.where(mask[..., None], labels, 0)
+        checks.check_finite(labels, "labels")
+        checks.check_non_negative(labels, "labels")
+        return labels
     if labels.dtype.is_floating_point or labels.dtype.is_complex or labels.dtype == torch.bool:
         raise TypeError(
             f"labels must be integers, −1 for none, or soft, of shape {(*shape, 'C')}, got {labels.dtype} of shape "
@@ -359,38 +367,6 @@ def _hard_rows(labels: Tensor, shape: tuple[int, ...], n_classes: int | None, ma
     if classes > count:
         raise ValueError(f"labels must be smaller than n_classes={count}, got {classes - 1}; they are counted from 0")
     return torch.nn.functional.one_hot(labels + 1, count + 1)[..., 1:]  # the first column is of no label
-
-
-def _soft_rows(labels: Tensor, shape: tuple[int, ...], n_classes: int | None, mask: Tensor | None) -> Tensor:
-    labels = checks.half_to_float32(labels)
-    if labels.shape[-1] == 1 and not labels.is_floating_point():
-        raise ValueError(f"labels must have shape {shape}, got {tuple(labels.shape)}; use labels.squeeze(-1)")
-    checks.check_floating(labels, "labels")
-    classes = labels.shape[-1] if n_classes is None else n_classes
-    if tuple(labels.shape) != (*shape, classes) or classes == 0:
-        expected = (*shape, "C" if n_classes is None else n_classes)
-        raise ValueError(f"soft labels must have shape {expected}, a row for each node, got {tuple(labels.shape)}")
-    labels = labels if mask is None else torch.where(mask[..., None], labels, 0)
-    checks.check_finite(labels, "labels")
-    checks.check_non_negative(labels, "labels")
-    return labels
-
-
-def _checked_prior(class_prior: ClassPrior) -> str | tuple[float, ...] | None:
-    """Return the class prior, checked as far as possible without the number of classes."""
-    if isinstance(class_prior, str):
-        checks.check_choice(class_prior, "class_prior", ("labels", "uniform"))
-    if class_prior is None or isinstance(class_prior, str):
-        return class_prior
-    expected = '"labels", "uniform" or a share for each class'
-    try:
-        shares = tuple(float(share) for share in class_prior)
-    except (TypeError, ValueError):
-        raise TypeError(f"class_prior must be {expected}, got {checks.describe(class_prior)}") from None
-    # A sum of shares may be off by rounding.
-    if not all(share > 0 for share in shares) or abs(sum(shares) - 1) > 1e-6:
-        raise ValueError(f"class_prior must hold positive numbers that sum to 1, got {shares} with sum {sum(shares)}")
-    return shares
 
 
 def _of_classes(found: State, targets: Tensor, class_prior: str | tuple[float, ...] | None) -> State:

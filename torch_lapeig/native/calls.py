@@ -362,19 +362,10 @@ class Spectrum(NamedTuple):
     centre: Tensor | None  # mean of the values
 
 
-class SubspacePairs(NamedTuple):
-    """Result of `subspace`."""
-
-    values: Tensor  # Ritz values (B, m)
-    vectors: Tensor  # (B, N, m)
-    iterations: int  # maximum number of Chebyshev filters of a graph
-    finished: Tensor  # bool (B,)
-
-
 def subspace(
     rows: Rows, block: Tensor, null: Tensor, k: int, spectrum: Spectrum, settings: dict[str, float]
-) -> SubspacePairs | None:
-    """Return the pairs that `ChebyshevSubspace` finds; None where C cannot, or columns become dependent."""
+) -> tuple[Tensor, Tensor, int, Tensor] | None:
+    """Return the `RitzPairs` that `ChebyshevSubspace` finds; None where C cannot, or columns become dependent."""
     graphs, n, m = block.shape  # random columns, which are overwritten
     spectrum = Spectrum(*[None if part is None else part.contiguous() for part in spectrum])  # type: ignore[arg-type]
     bound, null, nulls = spectrum.bound, null.contiguous(), null.shape[2]
@@ -403,4 +394,4 @@ def subspace(
         raise MemoryError(f"there is not enough memory for {graphs} blocks of {n} rows and {m} columns")
     if bool((state == NUMBERS["DEPENDENT"]).any()):
         return None
-    return SubspacePairs(values, vectors, int(iterations.max()), state == NUMBERS["FINISHED"])
+    return values, vectors, int(iterations.max()), state == NUMBERS["FINISHED"]

@@ -51,6 +51,7 @@ class SymbolicFactor:
         # Work is in multiplications, c² for each column of c entries; entries hold some zeros.
         self.pointer, self.work, self.nodes = pointer, float(found.work), int(found.nodes)
         self.entries: int = c_int64.from_address(found.column_start + 8 * found.supers).value
+        self.size = Limits(self.work, self.entries)
         self.bytes = 8 * (self.entries + call("room_of_factors", pointer))
         weakref.finalize(self, call, "release", pointer)
 
@@ -68,11 +69,6 @@ class SymbolicFactor:
         pointer = call("symbolic_factor", n, *rows, ctypes.byref(task))
         found = cls(pointer) if pointer else None
         return found if found is not None and found.size.are_within(limits) else None
-
-    @property
-    def size(self) -> Limits:
-        """Return the cost of these factors as limits."""
-        return Limits(self.work, self.entries)
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,11 +100,6 @@ class SymmetricFactors:
         if negative == SINGULAR:
             raise RuntimeError("a pivot is zero or not finite")
         return cls(symbolic, numbers, negative)
-
-    @property
-    def nnz(self) -> int:
-        """Return the number of entries of L."""
-        return self.symbolic.entries
 
     def solve(self, b: Array) -> Array:
         """Return X of A X = B for float64 ``(n,)`` or ``(n, m)``."""

@@ -13,12 +13,9 @@ except ImportError as error:
 
     raise ImportError(f"torch_lapeig.sklearn needs scikit-learn ≥ 1.6: {how_to_install('sklearn')}") from error
 
-from torch_lapeig.sklearn.labels import HarmonicFunction as HarmonicFunction
-from torch_lapeig.sklearn.labels import HarmonicRegressor as HarmonicRegressor
+from torch_lapeig.sklearn.labels import HarmonicFunction as HarmonicFunction, HarmonicRegressor as HarmonicRegressor
 from torch_lapeig.sklearn.labels import LabelSpreading as LabelSpreading
-from torch_lapeig.sklearn.manifolds import ClassicalMDS as ClassicalMDS
-from torch_lapeig.sklearn.manifolds import Isomap as Isomap
-from torch_lapeig.sklearn.manifolds import KernelPCA as KernelPCA
+from torch_lapeig.sklearn.manifolds import ClassicalMDS as ClassicalMDS, Isomap as Isomap, KernelPCA as KernelPCA
 from torch_lapeig.sklearn.manifolds import LocallyLinearEmbedding as LocallyLinearEmbedding
 from torch_lapeig.sklearn.spectral import SpectralClustering as SpectralClustering
 from torch_lapeig.sklearn.spectral import SpectralEmbedding as SpectralEmbedding

@@ -61,31 +61,23 @@ class Affinities(ABC):
         return same_rows(X, self.samples)
 
 
-class PrecomputedAffinity(Affinities):
-    """Affinities that the user gives; a new row that equals a training row is that training sample."""
-
-    def __init__(self, X: Matrix) -> None:
-        super().__init__(X.copy(), checked(X, X.shape, X.dtype, "X"))
-
-    def rows(self, X: Any) -> Matrix:
-        """Return the given rows, checked."""
-        return checked(X, X.shape, self.matrix.dtype, "X")
-
-
 class OfKernel(Affinities):
-    """Affinities by a kernel of samples; a new sample that equals a training sample is that training sample."""
+    """Affinities by a kernel of samples, or given (None); a new sample that equals a training sample is that one."""
 
-    def __init__(self, X: Matrix, kernel: Kernel) -> None:
+    def __init__(self, X: Matrix, kernel: Kernel | None) -> None:
         self.kernel, n = kernel, X.shape[0]
-        if not issparse(X):
+        if not (issparse(X) or kernel is None):
             what, advice = f"the kernel of {n} samples", "use the graph of nearest neighbours"
             check_dense(n, n, X.itemsize, torch.device("cpu"), what, advice)
-        super().__init__(X.copy(), checked(kernel(X), (n, n), X.dtype, "affinity(X)"))
+        found, name = (X, "X") if kernel is None else (kernel(X), "affinity(X)")
+        super().__init__(X.copy(), checked(found, (n, n), X.dtype, name))
 
     def rows(self, X: Any) -> Matrix:
-        """Return the kernel of samples with the training samples."""
-        shape = (X.shape[0], self.samples.shape[0])
+        """Return the kernel of samples with the training samples, or the rows that are given."""
+        if self.kernel is None:
+            return checked(X, X.shape, self.matrix.dtype, "X")
         found = self.kernel(X, Y=self.samples.copy())  # which it may change
+        shape = (X.shape[0], self.samples.shape[0])
         return checked(found, shape, self.samples.dtype, "affinity(X, Y=training samples)")
 
 
@@ -127,10 +119,8 @@ class MatrixFunction:
         """Return whether the function accepts the call; True for a function without a signature."""
         try:
             inspect.signature(self.function).bind(*samples, **named)
-        except ValueError:  # it has no signature
-            return True
-        except TypeError:
-            return False
+        except (TypeError, ValueError) as error:
+            return isinstance(error, ValueError)
         return True
 
 
@@ -245,10 +235,8 @@ def checked(matrix: Matrix, shape: tuple[int, int], dtype: Any, name: str) -> Ma
     matrix = one_entry_each(matrix)
     low = matrix.min() if min(shape) else 0
     if low < -ROUNDOFF_UNITS * np.finfo(dtype).eps * abs(matrix).max():
-        raise ValueError(
-            f"affinities must be non-negative, got a minimum of {low:.3g} in {name}; use a kernel that is, such as "
-            '"rbf", or shift them'
-        )
+        way_out = 'use a kernel that is, such as "rbf", or shift them'
+        raise ValueError(f"affinities must be non-negative, got a minimum of {low:.3g} in {name}; {way_out}")
     return matrix.maximum(0) if issparse(matrix) and low < 0 else matrix if low >= 0 else np.maximum(matrix, 0)
 
 

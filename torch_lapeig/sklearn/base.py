@@ -185,10 +185,9 @@ def refuse_others(estimator: Any, **known: tuple[Any, ...]) -> None:
     for name, values in known.items():
         value = getattr(estimator, name)
         if not any(value is other or (isinstance(value, type(other)) and value == other) for other in values):
-            raise ValueError(
-                f"{name} must be {' or '.join(map(repr, values))} in {type(estimator).__name__} here, got "
-                f"{checks.describe(value)}; use scikit-learn's own estimator for other values"
-            )
+            here = f"{' or '.join(map(repr, values))} in {type(estimator).__name__} here"
+            way_out = "use scikit-learn's own estimator for other values"
+            raise ValueError(f"{name} must be {here}, got {checks.describe(value)}; {way_out}")
 
 
 def as_numpy(value: Tensor) -> NDArray[Any]:

@@ -118,16 +118,15 @@ class LabelSpreading(FromLabels):
 
     Args:
         kernel: ``"rbf"``: exp(−γ ‖x_i − x_j‖²) of all pairs. ``"knn"``: edges to the nearest neighbours. A function:
-            returns the affinities of two sets of samples, as in scikit-learn; it is called as ``kernel(X, X)``, and as
-            ``kernel(X_new, X)`` for new samples. For a fit a function of X only is enough.
+            returns the affinities of two sets of samples, ``kernel(X, X)``, and ``kernel(X_new, X)`` for new samples.
+            For a fit a function of X only is enough.
         gamma: γ of ``"rbf"``.
         n_neighbors: neighbours of a sample in ``"knn"``. A pair has affinity 1 if each is among the nearest of the
             other, and ½ if only one is; scikit-learn's graph has edges in one direction.
         alpha: share of a sample's scores that comes from its neighbours, above 0 and below 1. 0.99 carries labels far.
         max_iter, tol, n_jobs: without effect, so that calls of scikit-learn run as they are.
         weights: weighting of the edges of ``"knn"``, such as `HeatKernel()`; None for 1 and ½.
-        class_prior: target shares of the sums of the classes' scores (class mass normalisation, Zhu et al. 2003):
-            None, ``"labels"``, ``"uniform"`` or one share for each of ``classes_``, see
+        class_prior: None, ``"labels"``, ``"uniform"`` or one share for each of ``classes_``, see
             `torch_lapeig.LabelSpreading`.
         unreached: ``"nearest"``: with ``"knn"`` of dense samples, a sample that no label reaches gets the label of the
             nearest labelled sample; None: −1.
@@ -165,15 +164,7 @@ class HarmonicFunction(FromLabels):
     Labelled samples keep their labels; the scores of every other sample are the weighted mean of its neighbours'
     scores (Zhu et al. 2003).
 
-    Args:
-        kernel, gamma, n_neighbors, max_iter, tol, n_jobs, weights, class_prior, unreached, device: see
-            `LabelSpreading`.
-
-    Attributes:
-        classes_, scores_, label_distributions_, transduction_, module_, n_iter_: see `LabelSpreading`.
-
-    Raises (``fit``, ``predict``, ``predict_proba``):
-        TypeError, ValueError, NotFittedError: see `LabelSpreading`.
+    Parameters, attributes and errors are those of `LabelSpreading`, without ``alpha``.
 
     >>> import numpy as np
     >>> X = np.array([[0.0], [0.1], [0.2], [1.0], [1.1]])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from abc import abstractmethod
 from collections.abc import Callable
@@ -66,7 +67,7 @@ class ClassicalMDS(OfPairs):
 
     Attributes:
         embedding_: ``(N, n_components)``, float32 or float64 as X is.
-        eigenvalues_, residuals_: ``(n_components,)``, in descending order of the centred kernel's eigenvalues.
+        eigenvalues_, residuals_: ``(n_components,)``, of the centred kernel, descending.
         module_: the fitted `MDS`. n_features_in_: columns of X.
 
     Raises (``fit``, ``transform``):
@@ -75,9 +76,8 @@ class ClassicalMDS(OfPairs):
 
     >>> import numpy as np
     >>> x = np.random.default_rng(0).random((60, 3))
-    >>> model = ClassicalMDS(2).fit(x)
-    >>> model.embedding_.shape, model.transform(x[:5]).shape
-    ((60, 2), (5, 2))
+    >>> ClassicalMDS(2).fit(x).transform(x[:5]).shape
+    (5, 2)
     """
 
     n_components: int = 2
@@ -105,16 +105,13 @@ class Isomap(Embedding):
         n_neighbors: k, smaller than the number of samples; two samples are joined if one is among the k nearest of the
             other. None without a radius means 5, or all other samples if there are fewer.
         radius: largest distance of joined samples, in units of X; n_neighbors must be None.
-        n_components: dimension of the embedding, at most the number of positive eigenvalues.
+        n_components, solve, device: see `ClassicalMDS`.
         eigen_solver, tol, max_iter: without effect, so that calls of scikit-learn run as they are.
         path_method: algorithm of shortest paths, ``"auto"``, ``"FW"`` (Floyd and Warshall) or ``"D"`` (Dijkstra).
         neighbors_algorithm, n_jobs, metric, p, metric_params: arguments of `sklearn.neighbors.NearestNeighbors`. With
             ``metric="precomputed"`` X holds distances ``(N, N)``; a sparse X holds those to the nearest samples only.
-        solve: options of the eigensolve, a `torch_lapeig.Solve`, or just a solver.
-        device: device of the eigensolve, for example ``"cuda"``.
 
-    Samples may be sparse. The components of a disconnected graph are joined by their closest samples, with a
-    `GraphWarning`.
+    Samples may be sparse. Components of the graph are joined by their closest samples, with a `GraphWarning`.
 
     Attributes:
         embedding_, eigenvalues_, residuals_, n_features_in_: see `ClassicalMDS`.
@@ -126,9 +123,8 @@ class Isomap(Embedding):
 
     >>> import numpy as np
     >>> x = np.random.default_rng(0).random((60, 3))
-    >>> model = Isomap(n_components=2).fit(x)
-    >>> model.embedding_.shape, model.transform(x[:5]).shape
-    ((60, 2), (5, 2))
+    >>> Isomap(n_components=2).fit(x).transform(x[:5]).shape
+    (5, 2)
     """
 
     SPARSE: ClassVar[str | bool] = "csr"
@@ -155,9 +151,8 @@ class Isomap(Embedding):
         X = self._samples(X)
         checks.check_choice(self.path_method, "path_method", ("auto", "FW", "D"))
         if self.radius is not None and self.n_neighbors is not None:
-            raise ValueError(
-                f"n_neighbors must be None with a radius, got n_neighbors={self.n_neighbors} with radius={self.radius}"
-            )
+            given = f"n_neighbors={self.n_neighbors} with radius={self.radius}"
+            raise ValueError(f"n_neighbors must be None with a radius, got {given}")
         self.nbrs_ = NearestNeighbors(
             n_neighbors=_neighbors(self.n_neighbors, X.shape[0]) if self.radius is None else None,
             radius=None if self.radius is None else checks.check_positive(self.radius, "radius"),
@@ -185,13 +180,11 @@ class Isomap(Embedding):
         checks.warn(f"{finding}: their closest samples are joined; use more neighbours", checks.GraphWarning)
         edges = graph.tocoo()
         parts = [(edges.row, edges.col, edges.data)]
-        metric, parameters = self.nbrs_.effective_metric_, self.nbrs_.effective_metric_params_
+        options = {"metric": self.nbrs_.effective_metric_, **self.nbrs_.effective_metric_params_}
+        distances = functools.partial(pairwise_distances, **options)
         places = [np.flatnonzero(component == number) for number in range(count)]
         for one, other in itertools.combinations(reversed(places), 2):
-            if self._pairwise:
-                between = X[np.ix_(one, other)]
-            else:
-                between = pairwise_distances(X[one], X[other], metric=metric, **parameters)
+            between = X[np.ix_(one, other)] if self._pairwise else distances(X[one], X[other])
             i, j = np.unravel_index(between.argmin(), between.shape)
             parts.append((one[[i]], other[[j]], between[i, [j]]))
         row, column, length = map(np.concatenate, zip(*parts, strict=True))
@@ -221,13 +214,11 @@ class LocallyLinearEmbedding(Embedding):
     Args:
         n_neighbors: neighbours of each sample, smaller than the number of samples; None means 5, or all other samples
             if there are fewer.
-        n_components: dimension of the embedding, smaller than the number of samples.
+        n_components: smaller than the number of samples. solve, device: see `ClassicalMDS`.
         reg: share of the trace added to the diagonal of the local Gram matrices.
         eigen_solver, tol, max_iter, hessian_tol, modified_tol, neighbors_algorithm, random_state, n_jobs: without
             effect, so that calls of scikit-learn run as they are.
         method: ``"standard"``; scikit-learn's other methods raise a ValueError.
-        solve: options of the eigensolve, a `torch_lapeig.Solve`, or just a solver.
-        device: device of the computation, for example ``"cuda"``.
 
     Attributes:
         embedding_: ``(N, n_components)``, orthonormal columns, float32 or float64 as X is.
@@ -241,9 +232,8 @@ class LocallyLinearEmbedding(Embedding):
 
     >>> import numpy as np
     >>> x = np.random.default_rng(0).random((60, 3))
-    >>> model = LocallyLinearEmbedding(n_components=2).fit(x)
-    >>> model.embedding_.shape, model.transform(x[:5]).shape
-    ((60, 2), (5, 2))
+    >>> LocallyLinearEmbedding(n_components=2).fit(x).transform(x[:5]).shape
+    (5, 2)
     """
 
     _: KW_ONLY
@@ -285,21 +275,17 @@ class KernelPCA(OfPairs):
             of scikit-learn run as they are.
         remove_zero_eig: drop the components without a positive eigenvalue, in place of an error.
         kernel_params, fit_inverse_transform: None and False; other values raise a ValueError.
-        solve: options of the eigensolve, a `torch_lapeig.Solve`, or just a solver.
-        device: device of the computation, for example ``"cuda"``.
+        solve, device: see `ClassicalMDS`.
 
     Attributes:
-        embedding_, eigenvalues_, residuals_, n_features_in_: see `ClassicalMDS`. module_: the fitted
-        `torch_lapeig.KernelPCA`.
+        module_: the fitted `torch_lapeig.KernelPCA`; the others as of `ClassicalMDS`.
 
-    Raises (``fit``, ``transform``):
-        TypeError, ValueError, NotFittedError: see `ClassicalMDS`.
+    Raises (``fit``, ``transform``): TypeError, ValueError, NotFittedError: see `ClassicalMDS`.
 
     >>> import numpy as np
     >>> x = np.random.default_rng(0).random((60, 3))
-    >>> model = KernelPCA(2, kernel="rbf").fit(x)
-    >>> model.embedding_.shape, model.transform(x[:5]).shape
-    ((60, 2), (5, 2))
+    >>> KernelPCA(2, kernel="rbf").fit(x).transform(x[:5]).shape
+    (5, 2)
     """
 
     SPARSE: ClassVar[str | bool] = "csr"

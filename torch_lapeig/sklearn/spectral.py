@@ -73,13 +73,12 @@ class Spectral(affinities.OnGraph):
         self._check_unweighted(given, 'affinity="nearest_neighbors" of dense samples')
         if self._pairwise and X.shape[0] != X.shape[1]:
             raise ValueError(f"X must be square with affinity={self.affinity!r}, got {X.shape}")
-        if self.affinity == "precomputed":
-            return self._from(affinities.PrecomputedAffinity(X), X)
         if self.affinity == "precomputed_nearest_neighbors":
             return self._from(affinities.OfDistances(X, self.n_neighbors_), X)
         if self.affinity == "nearest_neighbors":
             return self._from(affinities.OfSparseSamples(X, self.n_neighbors_ - 1), X)
-        return self._from(affinities.OfKernel(X, self._kernel(X)), X)
+        kernel = None if self.affinity == "precomputed" else self._kernel(X)
+        return self._from(affinities.OfKernel(X, kernel), X)
 
     @abstractmethod
     def _kernel(self, X: Any) -> Callable[..., Any]:
@@ -104,9 +103,8 @@ class Spectral(affinities.OnGraph):
 class SpectralEmbedding(Embedding, Spectral):
     """Laplacian eigenmaps as a replacement of `sklearn.manifold.SpectralEmbedding`, with ``transform`` for new samples.
 
-    Parameters, graphs and scale are scikit-learn's. The columns are equal to scikit-learn's up to their signs, and up
-    to the basis of the eigenspace where eigenvalues are equal. As features, try ten columns with
-    ``n_neighbors=11`` and ``weights=SelfTuning()``.
+    Parameters, graphs and scale are scikit-learn's, and so are the columns up to signs and the basis of an eigenspace.
+    As features, try ten columns with ``n_neighbors=11`` and ``weights=SelfTuning()``.
 
     Args:
         n_components: dimension of the embedding, smaller than the number of samples.
@@ -128,9 +126,9 @@ class SpectralEmbedding(Embedding, Spectral):
         solve: options of the eigensolve, a `torch_lapeig.Solve`, or just a solver.
         device: device of the computation, for example ``"cuda"``.
 
-    A parameter that this fit does not use, and that is not at its default, causes a ``UserWarning``.
-    Samples may be sparse. Affinities must be non-negative, and should be symmetric: unsymmetric ones are replaced by
-    the mean of the two directions, with a `GraphWarning`. The affinity of a sample to itself is ignored.
+    A given parameter that this fit does not use causes a ``UserWarning``. Samples may be sparse. Affinities must be
+    non-negative, and should be symmetric: unsymmetric ones are replaced by the mean of the two directions, with a
+    `GraphWarning`. The affinity of a sample to itself is ignored.
 
     Attributes:
         embedding_: ``(N, n_components)``, generalised eigenvectors with Yᵀ D Y = I, float32 or float64 as X is; zeros
@@ -140,9 +138,8 @@ class SpectralEmbedding(Embedding, Spectral):
         n_neighbors_: k. n_features_in_, feature_names_in_: columns of X and their names. module_: the fitted
             `LaplacianEigenmaps`.
 
-    Raises (``fit``, ``transform``):
-        TypeError, ValueError: invalid samples, parameters or affinities; new samples for a function without an argument
-            ``Y``. NotFittedError: ``transform`` before ``fit``.
+    Raises (``fit``, ``transform``): TypeError, ValueError: invalid samples, parameters or affinities; new samples for a
+    function without an argument ``Y``. NotFittedError: ``transform`` before ``fit``.
 
     >>> import numpy as np
     >>> X = np.random.default_rng(0).random((60, 3))
@@ -186,8 +183,7 @@ def spectral_embedding(
         n_components, eigen_solver, random_state, eigen_tol, drop_first: see `SpectralEmbedding`.
         norm_laplacian: True; for the unnormalised Laplacian use `torch_lapeig.LaplacianEigenmaps`.
 
-    Raises:
-        TypeError, ValueError: as `SpectralEmbedding` with ``affinity="precomputed"``, or ``norm_laplacian=False``.
+    Raises: TypeError, ValueError: as `SpectralEmbedding` with ``affinity="precomputed"``, or ``norm_laplacian=False``.
 
     >>> import numpy as np
     >>> path = np.eye(9, k=1) + np.eye(9, k=-1)
@@ -195,10 +191,8 @@ def spectral_embedding(
     (9, 2)
     """
     if not norm_laplacian:
-        raise ValueError(
-            f"norm_laplacian must be True, got {norm_laplacian!r}; "
-            'use LaplacianEigenmaps(k, Precomputed("affinity"), normalization="unnormalized") of torch_lapeig'
-        )
+        way_out = 'LaplacianEigenmaps(k, Precomputed("affinity"), normalization="unnormalized") of torch_lapeig'
+        raise ValueError(f"norm_laplacian must be True, got {norm_laplacian!r}; use {way_out}")
     options: dict[str, Any] = {"random_state": random_state, "eigen_solver": eigen_solver, "eigen_tol": eigen_tol}
     model = SpectralEmbedding(n_components, affinity="precomputed", drop_first=drop_first, **options)
     return model.fit(adjacency).embedding_
@@ -233,8 +227,7 @@ class SpectralClustering(ClusterMixin, Spectral):  # type: ignore[misc]
         affinity_matrix_, n_neighbors_, n_features_in_, feature_names_in_: see `SpectralEmbedding`.
         module_: the fitted `torch_lapeig.SpectralClustering`.
 
-    Raises (``fit``, ``predict``):
-        TypeError, ValueError, NotFittedError: see `SpectralEmbedding`.
+    Raises (``fit``, ``predict``): TypeError, ValueError, NotFittedError: see `SpectralEmbedding`.
 
     >>> import numpy as np
     >>> X = np.repeat([[0.0], [9.0]], 10, 0) + np.linspace(0, 1, 20)[:, None]
@@ -307,13 +300,11 @@ def spectral_clustering(
         n_clusters, n_components, eigen_solver, random_state, n_init, eigen_tol, assign_labels, verbose: see
             `SpectralClustering`.
 
-    Raises:
-        TypeError, ValueError: as `SpectralClustering` with ``affinity="precomputed"``.
+    Raises: TypeError, ValueError: as `SpectralClustering` with ``affinity="precomputed"``.
 
     >>> import numpy as np
-    >>> labels = spectral_clustering(
-    ...     np.kron(np.eye(2), np.ones((4, 4))), n_clusters=2, random_state=0
-    ... )
+    >>> pairs = np.kron(np.eye(2), np.ones((4, 4)))
+    >>> labels = spectral_clustering(pairs, n_clusters=2, random_state=0)
     >>> len(set(labels[:4])), len(set(labels[4:])), bool(labels[0] == labels[-1])
     (1, 1, False)
     """

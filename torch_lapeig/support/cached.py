@@ -24,8 +24,7 @@ else:
         """
 
         def __get__(self, instance: Any, owner: type | None = None) -> Any:
-            """Return the attribute; Python calls this only if the object does not have it yet."""
-            if instance is None:
+            if instance is None:  # Python calls this only if the object does not have the attribute yet
                 return self
             value = self.func(instance)
             value = usable(value) if torch.is_inference_mode_enabled() else value
@@ -39,7 +38,6 @@ else:
             raise AttributeError(f"{self.attrname} is read-only")
 
         def __get__(self, instance: Any, owner: type | None = None) -> Any:
-            """Return the attribute."""
             if instance is None:
                 return self
             is_recorded = torch.is_grad_enabled()

@@ -85,7 +85,9 @@ class FittedModule(Configured, nn.Module):
             destination[prefix + ENTRY] = entry_of(self)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *others: Any) -> None:
-        unwrap_names(self, state_dict, prefix)
+        inside = f"{prefix}module."  # under which a wrapper has saved
+        for key in [key for key in state_dict if key.startswith(inside) and "module" not in self._modules]:
+            state_dict[prefix + key.removeprefix(inside)] = state_dict.pop(key)
         super()._load_from_state_dict(state_dict, prefix, *others)
         local_metadata, strict, missing_keys, unexpected_keys, error_msgs = others
         own = self._fitted()
@@ -120,13 +122,6 @@ class FittedModule(Configured, nn.Module):
         return f"{differences}; construct the module as it was, or fit again" if differences else None
 
 
-def unwrap_names(module: nn.Module, state_dict: dict[str, Any], prefix: str) -> None:
-    """Rename the entries that a wrapper has saved under ``module.`` to the module's own names."""
-    inside = f"{prefix}module."
-    for key in [key for key in state_dict if key.startswith(inside) and "module" not in module._modules]:
-        state_dict[prefix + key.removeprefix(inside)] = state_dict.pop(key)
-
-
 def saved_fit(state_dict: State, prefix: str, names: Iterable[str], unexpected_keys: list[str]) -> State:
     """Return the tensors of these names in a state dict; they and the configuration count as expected keys."""
     known = {prefix + name for name in (*names, ENTRY)}
@@ -153,7 +148,6 @@ def _as_json(value: Any) -> str:
 
 
 def _differences(saved: Any, own: Any, name: str = "") -> list[str]:
-    """Return the differences between two configurations in words."""
     if isinstance(saved, dict) and isinstance(own, dict) and saved.get("class") == own.get("class"):
         parts = ((f"{name}.{key}".lstrip("."), saved.get(key), own.get(key)) for key in {**saved, **own})
         return [difference for part, there, here in parts for difference in _differences(there, here, part)]

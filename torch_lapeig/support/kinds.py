@@ -117,6 +117,9 @@ Precomputed + weighting → *
 metric of pairs → LLE; frozen; Sharded*
   because Lengths that are given, or of a metric without coordinates, are searched by rows of all distances.
   ValueError {name} must have metric="euclidean" or "cosine", got {value}
+stored distances → transform; out_of_sample; state_dict; frozen
+  because Which fitted points a new point would have for neighbours is not stored.
+  ValueError {name} must be a rule such as KNN(10, metric=Precomputed("distance")) for new points, got {value}
 Landmarks → SpectralClustering; HarmonicFunction; LabelSpreading; EigenmapsRegression
   because Rows of points are Z Y (1 − λ)^-½, which `LaplacianEigenmaps` and `DiffusionMap` form: find clusters and
     labels in their columns.
@@ -218,6 +221,7 @@ KINDS: dict[str, Callable[[Any], bool]] = {
     "Landmarks": _is("Landmarks"),
     "metric of pairs": lambda value: getattr(value, "metric", "euclidean") not in ("euclidean", "cosine"),
     "Precomputed": _is("Precomputed"),
+    "stored distances": lambda value: _is("Precomputed")(value) and value.kind == "distance",
     "rule that is not Landmarks": lambda value: not _is("Landmarks")(value),
 }
 

@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
+from torch._functorch.utils import unwrap_dead_wrappers
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -262,6 +263,13 @@ class Function(torch.autograd.Function):
         for name in {"forward", "backward", "jvp"} & vars(cls).keys():
             setattr(cls, name, staticmethod(without_autocast(getattr(cls, name))))
 
+    @classmethod
+    def apply(cls, *args: Any) -> Any:
+        """Apply the function as torch does, but without binding arguments to their names, half of a small call."""
+        if torch._C._are_functorch_transforms_active() or torch.compiler.is_compiling():
+            return super().apply(*args)
+        return super(torch.autograd.Function, cls).apply(*unwrap_dead_wrappers(args))  # type: ignore[misc]
+
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         """Save the tensors among the inputs for either mode of derivatives, and the others as ``ctx.rest``."""
@@ -274,14 +282,10 @@ class Function(torch.autograd.Function):
 
     @classmethod
     def vmap(cls, info: Any, in_dims: Any, *args: Any) -> tuple[Any, Any]:  # noqa: D102
-        found = [
-            cls.apply(*(a if d is None else a.select(d, i) for a, d in zip(args, in_dims, strict=True)))
-            for i in range(info.batch_size)
-        ]
-        return (
-            tree_map(lambda *parts: None if parts[0] is None else torch.stack(parts), *found),
-            tree_map(lambda part: None if part is None else 0, found[0]),
-        )
+        each = [[a] * info.batch_size if d is None else a.unbind(d) for a, d in zip(args, in_dims, strict=True)]
+        found = [cls.apply(*item) for item in zip(*each, strict=True)]
+        whole = tree_map(lambda *parts: None if parts[0] is None else torch.stack(parts), *found)
+        return whole, tree_map(lambda part: None if part is None else 0, found[0])
 
 
 class _Matmul(Function):

@@ -124,7 +124,6 @@ def _threads_here() -> int:
 
 
 def _workers() -> ThreadPoolExecutor:
-    """Return the threads of this process, made when they are first asked for."""
     if (process := os.getpid()) not in _pools:
         made = ThreadPoolExecutor(os.cpu_count() or 1, "torch_lapeig", _compute_alone, (threading.Lock(),))
         _pools.setdefault(process, made)  # another thread may be faster

@@ -1,32 +1,15 @@
 """Gradients where eigenvalues are equal or nearly so: exact where they are defined, with a warning where not."""
 
-import warnings
-
 import pytest
 import torch
 
-from problems import (
-    check_derivatives,
-    complete,
-    complete_bipartite,
-    covering,
-    cycle,
-    edge_parameters,
-    five_points,
-    grid,
-    heat_of,
-    points,
-    polygon,
-    projector_loss,
-    random_affinity,
-    torus,
-)
+import problems
+from problems import cycle, edge_parameters, every, ignoring, points, projector_loss, random_affinity
 from torch_lapeig import KNN, DegeneracyWarning, Graph, HeatKernel, Laplacian, LaplacianEigenmaps, eigenpairs
 from torch_lapeig.eigen import ChebyshevSubspace, Eigh, Lobpcg, ShiftInvert
 
 
-@pytest.mark.parametrize("solver", [Eigh(), ChebyshevSubspace(guards=4)], ids=str)
-@pytest.mark.parametrize("k", [3, 5])
+@every(k=[3, 5], solver=[Eigh(), ChebyshevSubspace(guards=4)])
 def test_gradcheck_with_an_exactly_degenerate_pair(k, solver):
     """A cycle has double eigenvalues; the sum over a pair and the projector on it have gradients nevertheless."""
     weight, graph_of = edge_parameters(cycle(12))
@@ -40,8 +23,7 @@ def test_gradcheck_with_an_exactly_degenerate_pair(k, solver):
     assert torch.autograd.gradcheck(function, (weight,), atol=1e-6)
 
 
-@pytest.mark.parametrize("change", [1e-5, 1e-7, 1e-9, 1e-11])
-@pytest.mark.parametrize("k", [3, 5])
+@every(k=[3, 5], change=[1e-5, 1e-7, 1e-9, 1e-11])
 def test_second_derivatives_at_nearly_equal_eigenvalues(k, change):
     """1/(λ_i − λ_j)² is not needed where the loss takes Λ as a matrix, and said where it does not."""
     affinity = cycle(12)
@@ -71,6 +53,7 @@ OF_FOUR_PAIRS = {
     "weighted sum": (lambda p: (p.values * torch.arange(4)).sum(), ""),
     "a sum that takes one of two": (lambda p: p.values.sum(), ""),
 }
+SPLIT = {"default": None, "eigh": Eigh(), "lobpcg": Lobpcg(), "chebyshev": ChebyshevSubspace()}
 
 
 @pytest.mark.parametrize("loss", OF_FOUR_PAIRS)
@@ -87,7 +70,7 @@ def test_what_tells_copies_apart_is_warned_of_and_finite(loss):
 @pytest.mark.parametrize("normalization", ["symmetric", "random_walk", "unnormalized"])
 def test_the_null_vector_of_the_whole_graph_takes_no_part_in_a_sum(normalization):
     """Its eigenvalue stays 0 whatever the weights, also of edges that are not there yet; the others' does not."""
-    affinity = torch.block_diag(cycle(5), complete(4), random_affinity(7))
+    affinity = torch.block_diag(cycle(5), problems.complete(4), random_affinity(7))
     gradients = []
     for of_values in (lambda v: v.sum(), lambda v: v[1:].sum(), lambda v: v[0] + 2 * v[1:].sum() - v.sum()):
         w = affinity.clone().requires_grad_()
@@ -117,8 +100,7 @@ class TestDegeneracyRules:
 
     def gradient(self, affinity, loss, k=3, **options):
         weight, graph_of = edge_parameters(affinity)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DegeneracyWarning)
+        with ignoring(DegeneracyWarning):
             vectors = eigenpairs(Laplacian(graph_of(weight)), k, **options).vectors
             return torch.autograd.grad(loss(vectors), weight)[0]
 
@@ -149,8 +131,7 @@ class TestDegeneracyRules:
             pairs = eigenpairs(Laplacian(graph_of(w)), 3, degeneracy="exact", cluster_width=1e-2)
             return (pairs.vectors[:, 1] * points(12, 1)[:, 0]).sum()
 
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DegeneracyWarning)
+        with ignoring(DegeneracyWarning):
             (gradient,) = torch.autograd.grad(loss(weight), weight)
             step = 1e-6
             slope = (loss(weight.detach() + step * direction) - loss(weight.detach() - step * direction)) / (2 * step)
@@ -165,17 +146,13 @@ class TestDegeneracyRules:
             torch.autograd.grad((vectors[:, 1] * points(12, 1)[:, 0]).sum(), weight)
 
 
-SPLIT = {"default": None, "eigh": Eigh(), "lobpcg": Lobpcg(), "chebyshev": ChebyshevSubspace()}
-
-
-@pytest.mark.parametrize("solver", SPLIT.values(), ids=SPLIT)
-@pytest.mark.parametrize("graph", ["torus", "cliques"])
+@every(graph=["torus", "cliques"], solver=SPLIT)
 def test_a_cut_through_more_copies_than_guards(graph, solver):
     """Check that copies beyond the guards are warned of, and that nothing is divided by their round-off."""
     if graph == "torus":
-        affinity = Graph.from_edge_index(*torus(22, 22)).to_dense()
+        affinity = Graph.from_edge_index(*problems.torus(22, 22)).to_dense()
     else:
-        affinity = torch.block_diag(*[complete(3)] * 150)
+        affinity = torch.block_diag(*[problems.complete(3)] * 150)
     weight, graph_of = edge_parameters(affinity)
     loss = projector_loss(len(affinity))(eigenpairs(Laplacian(graph_of(weight)), 3, solver).vectors)
     with pytest.warns(DegeneracyWarning, match="splits a cluster"):
@@ -187,7 +164,7 @@ def test_a_cut_through_more_copies_than_guards(graph, solver):
 @pytest.mark.parametrize(("a", "b"), [(40, 30), (34, 21)])
 def test_gradients_of_grids_in_float32(a, b, solver):
     """The condition of the backward's system is bound / gap, 10³ here; float32 alone loses all of it."""
-    graph, grads = Graph.from_scipy(grid(a, b)), []
+    graph, grads = Graph.from_scipy(problems.grid(a, b)), []
     for dtype in (torch.float32, torch.float64):
         weight = graph.weight.to(dtype).requires_grad_()
         found = eigenpairs(Laplacian(graph.with_weight(weight)), 3, solver)
@@ -199,13 +176,13 @@ def test_gradients_of_grids_in_float32(a, b, solver):
 
 def test_lorentz_does_not_enlarge_round_off():
     """An invariant loss on equal eigenvalues: the rotation is round-off, and is enlarged by 1/√eps at most."""
-    for affinity in (cycle(12), complete(9), complete_bipartite(3, 6)):
+    for affinity in (cycle(12), problems.complete(9), problems.complete_bipartite(3, 6)):
         n = len(affinity)
         weight, graph_of = edge_parameters(affinity)
         grads = []
         for degeneracy in ("mask", "lorentz"):
             pairs = eigenpairs(Laplacian(graph_of(weight)), n, degeneracy=degeneracy)
-            grads.append(torch.autograd.grad((heat_of(pairs) * points(n, n)).sum(), weight)[0])
+            grads.append(torch.autograd.grad((problems.heat_of(pairs) * points(n, n)).sum(), weight)[0])
         assert (grads[0] - grads[1]).norm() <= 1e-6 * grads[0].norm()
 
 
@@ -243,7 +220,7 @@ def parts_of_points(parts, **options):
 
 
 @pytest.mark.filterwarnings("ignore:the neighbourhood graph has:torch_lapeig.GraphWarning")
-@covering(2, parts=[2, 3], scale=["degree", "orthonormal"], normalization=["random_walk", "unnormalized"])
+@problems.covering(2, parts=[2, 3], scale=["degree", "orthonormal"], normalization=["random_walk", "unnormalized"])
 def test_null_vectors_beside_the_trivial_one(normalization, scale, parts):
     """The first null vector of several components is that of the whole graph, and moves as the degrees do."""
     x, module = parts_of_points(parts, normalization=normalization, scale=scale)
@@ -253,7 +230,7 @@ def test_null_vectors_beside_the_trivial_one(normalization, scale, parts):
         y = module(x)
         return (y @ y.mT * aim).sum() + (y[:, 0].square() * aim[0]).sum() * (parts == 2)
 
-    check_derivatives(loss, x, first=1e-6, fast_mode=True)
+    problems.check_derivatives(loss, x, first=1e-6, fast_mode=True)
 
 
 @pytest.mark.filterwarnings("ignore:.*isolated")
@@ -298,7 +275,7 @@ def test_second_derivatives_have_no_errors_of_the_first_over_differences(n, k, c
 
     w = weight.requires_grad_()
     (found,) = torch.autograd.grad((gradient(w, create_graph=True) * direction).sum(), w)
-    expected = five_points(torch.enable_grad()(lambda x: gradient(x.requires_grad_())), weight, direction)
+    expected = problems.five_points(torch.enable_grad()(lambda x: gradient(x.requires_grad_())), weight, direction)
     assert (found - expected).norm() < 1e-6 * expected.norm()
 
 
@@ -324,7 +301,7 @@ def test_the_first_of_several_null_vectors(normalization):
         torch.testing.assert_close(*gradients, atol=1e-12, rtol=1e-9)
 
 
-@covering(
+@problems.covering(
     2,
     change=[0.0, 1e-9, 1e-7, 1e-5, 1e-2],
     normalization=["symmetric", "random_walk"],
@@ -352,7 +329,7 @@ def test_values_that_float32_does_not_resolve(solver):
     """Circles with noise: pairs differ by less than residuals of float32, and the loss tells their vectors apart."""
     for seed in (6, 31, 35):
         noise = torch.randn(200, 2, generator=torch.Generator().manual_seed(seed))
-        x = polygon(200).float() + 1e-3 * noise
+        x = problems.polygon(200).float() + 1e-3 * noise
         gradients = []
         for dtype in (torch.float32, torch.float64):
             points_of = x.to(dtype, copy=True).requires_grad_()

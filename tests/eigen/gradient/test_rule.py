@@ -3,28 +3,17 @@
 import pytest
 import torch
 
+import problems
 import torch_lapeig as tl
-from problems import (
-    DEVICES,
-    check_derivatives,
-    covering,
-    cycle,
-    edge_parameters,
-    heat_of,
-    path,
-    points,
-    projector_loss,
-    random_affinity,
-    swiss_roll,
-)
+from problems import every, points
 from torch_lapeig.eigen import ChebyshevSubspace, Eigh, Krylov, Lobpcg
 
 
-@covering(2, batch=[None, 2], t=[0.8, "median"], device=DEVICES)
+@problems.covering(2, batch=[None, 2], t=[0.8, "median"], device=problems.DEVICES)
 def test_gradcheck_through_points_and_bandwidth(batch, t, device):
     x = points(10, 2, batch=batch).to(device).requires_grad_()
     kernel = tl.HeatKernel(t, learnable=True).double().to(device)
-    loss = projector_loss(10)
+    loss = problems.projector_loss(10)
 
     def function(x, log_factor):
         graph = torch.func.functional_call(kernel, {"log_factor": log_factor}, (x, tl.knn_graph(x, 4)))
@@ -38,11 +27,11 @@ def test_gradcheck_through_points_and_bandwidth(batch, t, device):
 
 @pytest.mark.filterwarnings("ignore:.*isolated")
 def test_gradient_with_an_isolated_node_is_finite_and_leaves_it_out():
-    weight, graph_of = edge_parameters(torch.nn.functional.pad(random_affinity(8), (0, 1, 0, 1)))
+    weight, graph_of = problems.edge_parameters(torch.nn.functional.pad(problems.random_affinity(8), (0, 1, 0, 1)))
     padded = tl.eigenpairs(tl.Laplacian(graph_of(weight), "random_walk"), 3)
-    loss = projector_loss(8)
+    loss = problems.projector_loss(8)
     gradient = torch.autograd.grad(loss(padded.vectors[:8]) + padded.vectors[8].sum(), weight)[0]
-    without, graph_without = edge_parameters(random_affinity(8))
+    without, graph_without = problems.edge_parameters(problems.random_affinity(8))
     laplacian = tl.Laplacian(graph_without(without), "random_walk")
     (expected,) = torch.autograd.grad(loss(tl.eigenpairs(laplacian, 3).vectors), without)
     torch.testing.assert_close(gradient, expected)
@@ -51,24 +40,24 @@ def test_gradient_with_an_isolated_node_is_finite_and_leaves_it_out():
 @pytest.mark.parametrize("normalization", ["symmetric", "unnormalized"])
 def test_spectral_functions_through_the_matrix(normalization):
     """exp(−A) on an eigenspace with equal eigenvalues: exact through `projected`, warned of through the values."""
-    weight, graph_of = edge_parameters(cycle(8))
+    weight, graph_of = problems.edge_parameters(problems.cycle(8))
 
     def pairs_of(w):
         return tl.eigenpairs(tl.Laplacian(graph_of(w), normalization), 3)
 
-    assert torch.autograd.gradcheck(lambda w: heat_of(pairs_of(w))[0, :3], (weight,))
+    assert torch.autograd.gradcheck(lambda w: problems.heat_of(pairs_of(w))[0, :3], (weight,))
     pairs = pairs_of(weight)
     with pytest.warns(tl.DegeneracyWarning, match="projected"):
         torch.autograd.grad((pairs.values.neg().exp() * pairs.vectors[0] ** 2).sum(), weight)
 
 
 def test_unequal_weights_of_the_two_directions_get_the_symmetric_gradient():
-    graph = tl.Graph.from_dense(random_affinity(9)).to_sparse()
+    graph = tl.Graph.from_dense(problems.random_affinity(9)).to_sparse()
     weight = graph.weight.clone().requires_grad_()
     pairs = tl.eigenpairs(tl.Laplacian(graph.with_weight(weight), "unnormalized"), 3)
     (gradient,) = torch.autograd.grad(pairs.values[1] + pairs.vectors[2, 2], weight)
     row, col = graph.edge_index
-    free, graph_of = edge_parameters(random_affinity(9))
+    free, graph_of = problems.edge_parameters(problems.random_affinity(9))
     tied = tl.eigenpairs(tl.Laplacian(graph_of(free), "unnormalized"), 3)
     (expected,) = torch.autograd.grad(tied.values[1] + tied.vectors[2, 2], free)
     torch.testing.assert_close((gradient + graph.pattern.transpose(gradient))[row < col], expected)
@@ -96,8 +85,8 @@ def test_second_derivatives_of_a_vector_near_the_null_vector_where_the_first_is_
 @pytest.mark.parametrize("normalization", ["symmetric", "random_walk", "unnormalized"])
 def test_forward_over_reverse(normalization):
     """Hessian-vector products, against reverse over reverse."""
-    weight, graph_of = edge_parameters(random_affinity(9))
-    loss = projector_loss(9)
+    weight, graph_of = problems.edge_parameters(problems.random_affinity(9))
+    loss = problems.projector_loss(9)
     direction = points(len(weight), 1)[:, 0]
 
     def function(w):
@@ -113,11 +102,10 @@ def test_forward_over_reverse(normalization):
     torch.testing.assert_close(product, expected)
 
 
-@pytest.mark.parametrize("solver", [Lobpcg(), ChebyshevSubspace(), Krylov()], ids=str)
-@pytest.mark.parametrize("storage", ["dense", "sparse"])
+@every(storage=["dense", "sparse"], solver=[Lobpcg(), ChebyshevSubspace(), Krylov()])
 def test_gradients_agree_between_solvers(solver, storage):
     """The linear solve with guards and multigrid, against the whole complement."""
-    x = swiss_roll(700)
+    x = problems.swiss_roll(700)
     affinity = tl.HeatKernel()(x, tl.knn_graph(x, 10)).to_dense().detach()
     results = []
     for candidate in (Eigh(), solver):
@@ -132,30 +120,29 @@ def test_gradients_agree_between_solvers(solver, storage):
 
 @pytest.mark.parametrize("solver", [Eigh(), ChebyshevSubspace(), Lobpcg()], ids=str)
 def test_gradgradcheck_of_solvers(solver):
-    weight, graph_of = edge_parameters(random_affinity(12))
-    loss = projector_loss(12)
+    weight, graph_of = problems.edge_parameters(problems.random_affinity(12))
+    loss = problems.projector_loss(12)
 
     def function(w):
         laplacian = tl.Laplacian(graph_of(w), "random_walk")
         pairs = tl.eigenpairs(laplacian, 3, solver, tolerance=1e-13, backward_tolerance=1e-12)
         return pairs.values, loss(pairs.vectors)
 
-    check_derivatives(function, weight, first=1e-6, fast_mode=True)
+    problems.check_derivatives(function, weight, first=1e-6, fast_mode=True)
 
 
 def test_the_sign_of_projected_is_that_of_the_vectors():
     """V f(Λ) Vᵀ with the vectors D^-½ v, whose signs are settled after the scaling: exact at equal eigenvalues."""
-    line, unit = path(8), torch.eye(8, dtype=torch.float64)
-    weight, graph_of = edge_parameters(torch.kron(line, unit) + torch.kron(unit, line))
+    line, unit = problems.path(8), torch.eye(8, dtype=torch.float64)
+    weight, graph_of = problems.edge_parameters(torch.kron(line, unit) + torch.kron(unit, line))
 
     def heat(w):
-        return heat_of(tl.eigenpairs(tl.Laplacian(graph_of(w), "random_walk"), 13), 3)[:4, :4]
+        return problems.heat_of(tl.eigenpairs(tl.Laplacian(graph_of(w), "random_walk"), 13), 3)[:4, :4]
 
     assert torch.autograd.gradcheck(heat, (weight,), atol=1e-6, fast_mode=True)
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-@pytest.mark.parametrize("n", [40, 700])
+@every(n=[40, 700], dtype=[torch.float64, torch.float32])
 def test_pairs_are_the_same_with_gradients_and_without(n, dtype):
     """To the last bit: a network is not another one in evaluation, and a checkpoint is worked out again as it was."""
     graph = tl.knn_graph(points(n, 3, batch=2).to(dtype), 6)
@@ -192,7 +179,7 @@ def test_transforms_of_torch_func_are_refused(transform):
 
 
 GRAPH = tl.HeatKernel()(points(12, 3), tl.knn_graph(points(12, 3), 4))
-DENSE = tl.Graph.from_dense(GRAPH.to_dense())
+DENSE, EDGES = tl.Graph.from_dense(GRAPH.to_dense()), GRAPH.edge_index
 PAIRS = tl.eigenpairs(tl.Laplacian(GRAPH), 4)
 MAPS = [tl.LaplacianEigenmaps(2, tl.KNN(4)).fit(points(12, 3)).frozen(), tl.MDS(2).fit(points(12, 3)).frozen()]
 OF_ROWS = {
@@ -202,9 +189,7 @@ OF_ROWS = {
     "filter": lambda y: (tl.SpectralFilter(torch.exp)(PAIRS, y) * torch.arange(12)[:, None]).sum(),
     "cut": lambda y: tl.normalized_cut(y.softmax(1), GRAPH),
     "labels": lambda y: tl.LabelSpreading(tl.Precomputed("affinity"))(GRAPH, y).square().sum(),
-    "encoding": lambda y: tl.laplacian_positional_encoding(
-        GRAPH.edge_index, 12, 2, GRAPH.weight * y.mean()
-    ).values.sum(),
+    "encoding": lambda y: tl.laplacian_positional_encoding(EDGES, 12, 2, GRAPH.weight * y.mean()).values.sum(),
     "frozen": lambda y: sum(of(torch.cat([y, y[:, :1]], 1)).square().sum() for of in MAPS),
 }
 

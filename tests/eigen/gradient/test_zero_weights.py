@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 import torch
 
-from problems import covering, points
+from problems import DTYPES, covering, every, points
 from torch_lapeig import DensityCorrected, Graph, Laplacian, SimpleWeights, eigenpairs
 
 N = 14
@@ -36,20 +36,14 @@ def loss_of(graph, normalization):
     return (vectors.mT @ probe).square().sum().square() + pairs.values.square().sum()
 
 
-@covering(
-    2,
-    with_similarity=[False, True],
-    normalization=["symmetric", "random_walk"],
-    is_sparse=[False, True],
-    dtype=[torch.float32, torch.float64],
-)
-def test_gradients_of_faint_graphs_equal_those_of_their_multiples(with_similarity, normalization, is_sparse, dtype):
+@covering(2, similar=[False, True], normalization=["symmetric", "random_walk"], is_sparse=[False, True], dtype=DTYPES)
+def test_gradients_of_faint_graphs_equal_those_of_their_multiples(similar, normalization, is_sparse, dtype):
     """L_sym and L_rw are of c·W what they are of W, so that the gradient in c·W is that in W over c."""
     tiny, results = torch.finfo(dtype).tiny ** 0.27, []
     for scale in (1.0, tiny):
         w = (scale * affinity_with_zeros()).to(dtype).requires_grad_()
         graph, r = graph_of(w, is_sparse), torch.linspace(0.5, 2, N, dtype=dtype).requires_grad_()
-        graph = dataclasses.replace(graph, similarity=r) if with_similarity else graph
+        graph = dataclasses.replace(graph, similarity=r) if similar else graph
         gradients = torch.autograd.grad(loss_of(graph, normalization), (w, r), allow_unused=True)
         results.append((scale * (gradients[0] + gradients[0].mT), *gradients[1:]))
     assert (results[0][0][w == 0].abs() > 1e-4 * results[0][0].abs().max()).sum() > N
@@ -88,8 +82,7 @@ def test_density_corrected_weights_of_zero_have_gradients(is_sparse):
     torch.testing.assert_close(results[0], results[1])
 
 
-@pytest.mark.parametrize("normalization", ["symmetric", "random_walk"])
-@pytest.mark.parametrize("size", [1.0, 1e-160, 1e-300])
+@every(size=[1.0, 1e-160, 1e-300], normalization=["symmetric", "random_walk"])
 def test_second_derivatives_of_self_loops_of_tiny_degrees(size, normalization):
     """A pair with loops of b and c times its edge a has the eigenvalue a / (a + b) + a / (a + c)."""
     logs = torch.zeros(3, dtype=torch.float64, requires_grad=True)

@@ -1,13 +1,11 @@
 """Multiple eigenvalues: all copies are found, and a cut through a cluster has no gap."""
 
-import warnings
-
 import numpy as np
 import pytest
 import torch
 
 from benchmarks.atlas.families import graph_of
-from problems import check_pairs, in_every_dtype, torus
+from problems import DTYPES, check_pairs, every, ignoring, torus
 from torch_lapeig import ConvergenceWarning, Graph, HeatKernel, Laplacian, eigenpairs, knn_graph
 from torch_lapeig.eigen import ChebyshevSubspace, Lobpcg
 
@@ -46,8 +44,7 @@ def test_the_gap_of_a_cut_through_a_cluster_is_none(a, b, solver):
         assert (pairs.gap < 1e-12) == (exact[k] - exact[k - 1] < 1e-6)
 
 
-@in_every_dtype
-@pytest.mark.parametrize("n", [501, 690, 845])
+@every(n=[501, 690, 845], dtype=DTYPES)
 def test_both_copies_of_a_cycle(n, dtype):
     i = torch.arange(n)
     edges = torch.stack([torch.cat([i, (i + 1) % n]), torch.cat([(i + 1) % n, i])])
@@ -66,8 +63,7 @@ def test_copies_of_many_values(dimensions, seed, k):
     x = torch.randn(400, dimensions, generator=torch.Generator().manual_seed(seed))
     x = torch.cat([x + 100 * i for i in range(3)])
     laplacian = Laplacian(HeatKernel()(x, knn_graph(x, 10)))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
+    with ignoring(ConvergenceWarning):
         pairs = eigenpairs(laplacian, k, ChebyshevSubspace(), tolerance=0.1)
     if not pairs.converged:  # some processors' float32 does not resolve the copies at the cut, and says so
         pairs = eigenpairs(laplacian, k, tolerance=0.1)

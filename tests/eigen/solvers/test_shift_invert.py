@@ -3,7 +3,6 @@
 import copy
 import math
 import pickle
-import warnings
 
 import networkx as nx
 import numpy as np
@@ -11,8 +10,9 @@ import pytest
 import scipy.sparse
 import torch
 
+import problems
 from benchmarks.atlas.families import graph_of
-from problems import check_pairs, covering, cycle, grid, heat_of, in_every_dtype, of_networkx, points, sparse_path
+from problems import check_pairs, grid, ignoring
 from torch_lapeig import ConvergenceError, ConvergenceWarning, DegeneracyWarning, Graph, Laplacian, eigenpairs
 from torch_lapeig.eigen import Eigh, Lobpcg, ShiftInvert, SparseFactors, SymmetricOperator
 from torch_lapeig.eigen.solvers import factors
@@ -24,10 +24,6 @@ def scipy_graph(matrix):
     return Graph.from_scipy(scipy.sparse.csr_array(matrix))
 
 
-def hypercube(dimensions):
-    return grid(*[2] * dimensions)
-
-
 @pytest.fixture(params=["compiled", "SuperLU"])
 def each_kind(request, monkeypatch):
     """Factors by compiled loops and by SuperLU."""
@@ -37,17 +33,17 @@ def each_kind(request, monkeypatch):
 
 @pytest.mark.usefixtures("each_kind")
 class TestPairs:
-    @covering(1, k=[1, 2, 9, 10, 11, 12, 20], tolerance=[None, 1e-3])
+    @problems.covering(1, k=[1, 2, 9, 10, 11, 12, 20], tolerance=[None, 1e-3])
     def test_more_copies_than_a_block_has_columns(self, k, tolerance):
         """The eigenvalues 2j/10 of a cube in ten dimensions have the multiplicities 1, 10, 45, …."""
-        pairs = eigenpairs(Laplacian(scipy_graph(hypercube(10))), k, ShiftInvert(), tolerance=tolerance)
+        pairs = eigenpairs(Laplacian(scipy_graph(grid(*[2] * 10))), k, ShiftInvert(), tolerance=tolerance)
         check_pairs(pairs, torch.tensor([0.0] + [0.2] * 10 + [0.4] * 45, dtype=torch.float64), atol=1e-9, gap_rtol=0.05)
 
     @pytest.mark.filterwarnings("ignore::torch_lapeig.ConvergenceWarning")
-    @covering(1, k=[12, 19, 27], tolerance=[None, 1e-4], solver=[None, ShiftInvert()])
+    @problems.covering(1, k=[12, 19, 27], tolerance=[None, 1e-4], solver=[None, ShiftInvert()])
     def test_copies_of_close_values(self, k, tolerance, solver):
         """Seven wheels: 14 copies of (3 − 2 cos 2πj/203) / 3 for each j, 0.3 % and more from each other."""
-        matrix = scipy.sparse.block_diag([of_networkx(nx.wheel_graph(204))] * 7)
+        matrix = scipy.sparse.block_diag([problems.of_networkx(nx.wheel_graph(204))] * 7)
         turn = 2 * math.pi / 203 * torch.tensor([0] * 7 + [1] * 14 + [2] * 14, dtype=torch.float64)
         exact = (3 - 2 * turn.cos()) / 3 * (turn > 0)
         pairs = eigenpairs(Laplacian(scipy_graph(matrix)), k, solver, tolerance=tolerance)
@@ -61,7 +57,7 @@ class TestPairs:
     def test_near_copies_linked_by_others(self, seed):
         """Thirteen values within 10⁻¹¹ of 14/15: a pair of them may be farther apart than residuals tell."""
         rings = nx.cartesian_product(nx.complete_graph(14), nx.cycle_graph(11))
-        half = scipy.sparse.triu(of_networkx(rings)).tocsr()
+        half = scipy.sparse.triu(problems.of_networkx(rings)).tocsr()
         half.data *= 1 + 1e-10 * np.random.default_rng(0).standard_normal(len(half.data))
         laplacian, k = Laplacian(scipy_graph(half + half.T)), 23
         pairs = eigenpairs(laplacian, k, ShiftInvert(seed=seed), tolerance=1e-3)
@@ -80,7 +76,7 @@ class TestPairs:
     @pytest.mark.parametrize("solver", [ShiftInvert(), Lobpcg(preconditioner=SparseFactors())], ids=str)
     def test_nodes_without_edges_do_not_come_into_the_inverse(self, normalization, solver):
         """An inverse enlarges round-off most where A is zero: it once returned such an eigenvector of value 0."""
-        blocks = [sparse_path(200), scipy.sparse.coo_array((40, 40)), 40 * grid(12, 14)]
+        blocks = [problems.sparse_path(200), scipy.sparse.coo_array((40, 40)), 40 * grid(12, 14)]
         laplacian = Laplacian(scipy_graph(scipy.sparse.block_diag(blocks)), normalization)
         active = laplacian.active.nonzero().flatten()
         exact = torch.linalg.eigvalsh(laplacian.to_dense()[active[:, None], active])
@@ -97,10 +93,10 @@ class TestPairs:
             np.array([0.0, *[m / (2 * m - 2)] * (2 * m - 2), *[m / (m - 1)] * (m - 1) ** 2]),
         )
         for graph, exact in zip((star, rook), ends, strict=True):
-            laplacian = Laplacian(scipy_graph(of_networkx(graph)))
+            laplacian = Laplacian(scipy_graph(problems.of_networkx(graph)))
             check_pairs(eigenpairs(laplacian, k, ShiftInvert()), torch.tensor(exact), atol=1e-12)
 
-    @in_every_dtype
+    @problems.in_every_dtype
     def test_a_cycle_of_many_nodes(self, dtype):
         n, k = 4000, 7
         graph = scipy_graph(scipy.sparse.diags([1.0, 1, 1, 1], [-1, 1, n - 1, 1 - n], shape=(n, n)))
@@ -112,12 +108,12 @@ class TestPairs:
 
     def test_gradients_through_the_factors(self):
         """The factors that solved also precondition: the gradient is the one that all pairs give."""
-        edges, mix, grads = Graph.from_scipy(grid(30, 21)), points(630, 5), []
+        edges, mix, grads = Graph.from_scipy(grid(30, 21)), problems.points(630, 5), []
         start = 1 + 0.1 * torch.rand(len(edges.weight), dtype=torch.float64, generator=torch.Generator().manual_seed(0))
         for solver in (ShiftInvert(), Eigh()):
             weight = start.clone().requires_grad_()
             pairs = eigenpairs(Laplacian(edges.with_weight((weight + edges.pattern.transpose(weight)) / 2)), 5, solver)
-            grads.append(torch.autograd.grad((heat_of(pairs, 9) @ mix).square().sum(), weight)[0])
+            grads.append(torch.autograd.grad((problems.heat_of(pairs, 9) @ mix).square().sum(), weight)[0])
         torch.testing.assert_close(*grads, atol=1e-8 * float(grads[1].abs().max()), rtol=0)
 
 
@@ -125,9 +121,9 @@ class TestPairs:
 class TestInertia:
     """Eigenvalues below a cut are as many as A − cut has negative pivots (Sylvester)."""
 
-    @covering(1, hidden=[1, 2, 4], k=[5, 9])
+    @problems.covering(1, hidden=[1, 2, 4], k=[5, 9])
     def test_eigenvectors_that_a_random_block_lacks_are_found(self, hidden, k, monkeypatch):
-        laplacian = Laplacian(scipy_graph(of_networkx(nx.grid_graph((16, 15), periodic=True))))
+        laplacian = Laplacian(scipy_graph(problems.of_networkx(nx.grid_graph((16, 15), periodic=True))))
         random = SymmetricOperator.random
         exact, vectors = torch.linalg.eigh(laplacian.to_dense())
         lacking = vectors[:, 1 : 1 + hidden]
@@ -145,12 +141,12 @@ class TestFactors:
     def test_factors_beyond_the_memory_are_refused(self, monkeypatch):
         if native.library() is not None:  # SuperLU tells no fill beforehand: what it has made is measured
             monkeypatch.setattr(factors, "factorize", None)
-        laplacian = Laplacian(scipy_graph(of_networkx(nx.random_regular_graph(6, 3000, seed=0))))
+        laplacian = Laplacian(scipy_graph(problems.of_networkx(nx.random_regular_graph(6, 3000, seed=0))))
         with pytest.raises(ConvergenceError, match=r"3000 nodes would take more than memory=.* GiB .*Krylov\(\)"):
             eigenpairs(laplacian, 4, ShiftInvert(memory=2**20))
 
     def test_out_of_memory_goes_on_with_another_solver(self, monkeypatch):
-        laplacian = Laplacian(scipy_graph(sparse_path(3000)))
+        laplacian = Laplacian(scipy_graph(problems.sparse_path(3000)))
         expected = eigenpairs(laplacian, 4)
         assert isinstance(expected.solver, ShiftInvert)
 
@@ -167,7 +163,7 @@ class TestFactors:
     @pytest.mark.parametrize("copied", [copy.deepcopy, lambda pairs: pickle.loads(pickle.dumps(pairs))])
     def test_pairs_are_copied_and_pickled_with_their_factors(self, copied):
         """SuperLU's own object can be neither."""
-        pairs = eigenpairs(Laplacian(scipy_graph(sparse_path(2000))), 3, ShiftInvert())
+        pairs = eigenpairs(Laplacian(scipy_graph(problems.sparse_path(2000))), 3, ShiftInvert())
         torch.testing.assert_close(copied(pairs).vectors, pairs.vectors, atol=0, rtol=0)
 
 
@@ -181,7 +177,7 @@ def negated(matrix):
 @pytest.mark.parametrize("negative", [0.0, 1e-13, 1e-10, 1e-7, 1e-3])
 def test_a_negative_eigenvalue_is_not_overlooked(negative):
     """The value returned is 0, with a residual that shows whether the negative value is round-off."""
-    turn = torch.linalg.qr(points(80, 80))[0]
+    turn = torch.linalg.qr(problems.points(80, 80))[0]
     values = torch.linspace(0.1, 1, 80, dtype=torch.float64)
     values[0] = -negative
     operator = negated(turn @ torch.diag(values) @ turn.T)
@@ -189,8 +185,7 @@ def test_a_negative_eigenvalue_is_not_overlooked(negative):
         with pytest.raises(ConvergenceError, match=r"positive semidefinite, got an eigenvalue of about -1\.0e-03"):
             eigenpairs(operator, 3, ShiftInvert())
         return
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
+    with ignoring(ConvergenceWarning):
         pairs = eigenpairs(operator, 3, ShiftInvert())
     assert pairs.converged == (negative < 1e-12)
     torch.testing.assert_close(pairs.values, values[:3].clamp_min(0), atol=1e-12, rtol=1e-9)
@@ -235,13 +230,12 @@ def test_pairs_nearest_a_number_inside_the_spectrum(target, k, has_mass):
         weighted = x if mass is None else mass @ x
         torch.testing.assert_close(x.mT @ weighted, torch.eye(k).double(), atol=1e-10, rtol=0)
         assert (matrix @ x - weighted * values).abs().max() < 1e-10
-        (gradient,) = torch.autograd.grad(heat_of(pairs)[:9, :9].sum() + pairs.values.square().sum(), a)
+        (gradient,) = torch.autograd.grad(problems.heat_of(pairs)[:9, :9].sum() + pairs.values.square().sum(), a)
         gradients.append((gradient + gradient.mT) * (matrix != 0))
     torch.testing.assert_close(*gradients, atol=1e-8 * float(gradients[-1].abs().max()), rtol=0)
 
 
-@pytest.mark.parametrize("n", [700, 1500])
-@pytest.mark.parametrize("seed", [0, 1])
+@problems.every(seed=[0, 1], n=[700, 1500])
 def test_pairs_nearest_a_number_of_matrices_without_stable_pivots(n, seed):
     """Factors whose pivots are not exchanged are those of another matrix, and a target may be an eigenvalue."""
     random = np.random.default_rng(seed)
@@ -254,13 +248,11 @@ def test_pairs_nearest_a_number_of_matrices_without_stable_pivots(n, seed):
         np.testing.assert_allclose(np.sort(abs(pairs.values - target)), np.sort(abs(exact - target))[:5], 0, 1e-13)
 
 
-@pytest.mark.parametrize(
-    ("graph", "target"), [(grid(20, 20), 4.0), (grid(20, 20), 3.999), (hypercube(8), 4.0), (hypercube(8), 1.0)]
-)
+@pytest.mark.parametrize(("sides", "target"), [((20, 20), 4.0), ((20, 20), 3.999), ((2,) * 8, 4.0), ((2,) * 8, 1.0)])
 @pytest.mark.parametrize("k", [1, 5, 12, 20])
-def test_a_cut_through_copies_nearest_a_number(graph, target, k):
+def test_a_cut_through_copies_nearest_a_number(sides, target, k):
     """Multiple values at the target, or as far from it on either side: those that k leaves out are counted."""
-    laplacian = Laplacian(scipy_graph(graph), "unnormalized")
+    laplacian = Laplacian(scipy_graph(grid(*sides)), "unnormalized")
     far = (torch.linalg.eigvalsh(laplacian.to_dense()) - target).abs().sort().values
     pairs = eigenpairs(laplacian, k, nearest=target)
     assert pairs.converged
@@ -277,7 +269,7 @@ def test_values_on_both_sides_of_a_number_are_not_equal():
 
 def test_gradients_of_equal_values_nearest_a_number():
     """The first pair is no null vector, whose value has no derivative whatever its cotangent is."""
-    weight = cycle(12).triu().requires_grad_()
+    weight = problems.cycle(12).triu().requires_grad_()
     values = eigenpairs(Laplacian(Graph.from_dense(weight + weight.mT)), 2, nearest=0.45).values
     torch.testing.assert_close(values, torch.full_like(values, 0.5))
     (smooth,) = torch.autograd.grad(values.sum(), weight, retain_graph=True)

@@ -8,24 +8,9 @@ import scipy.linalg
 import scipy.sparse
 import torch
 
+import problems
 import torch_lapeig as tl
-from problems import (
-    DTYPES,
-    check_pairs,
-    complete,
-    complete_bipartite,
-    covering,
-    cycle,
-    in_every_dtype,
-    path,
-    points,
-    preferential_attachment,
-    random_affinity,
-    sparse_path,
-    spread_weights,
-    subspace_angle,
-    swiss_roll,
-)
+from problems import every, path, points, random_affinity
 from torch_lapeig.eigen import ChebyshevSubspace, Eigh, Lobpcg, ShiftInvert, TorchLobpcg
 
 SOLVERS = {
@@ -39,14 +24,15 @@ SOLVERS = {
 ITERATIVE = {name: s for name, s in SOLVERS.items() if name in ("chebyshev", "lobpcg", "lobpcg-plain", "shift-invert")}
 GRAPHS = {
     "random": random_affinity(120),
-    "star": complete_bipartite(1, 99),
-    "power law": preferential_attachment(150).toarray(),
-    "12 orders": spread_weights(100),
-    "cycle": cycle(99),
+    "star": problems.complete_bipartite(1, 99),
+    "power law": problems.preferential_attachment(150).toarray(),
+    "12 orders": problems.spread_weights(100),
+    "cycle": problems.cycle(99),
     "path": path(150),
-    "complete": complete(60),
+    "complete": problems.complete(60),
     "6 components": torch.block_diag(*[random_affinity(15, seed=i) for i in range(6)]),
 }
+SIZES = {"6, 4": (6, 4), "4, 6, 5": (4, 6, 5), "60, 12": (60, 12, 60), "equal": (12, 12), "many": (40,) * 40 + (14,)}
 
 
 @functools.cache
@@ -72,7 +58,7 @@ def assert_agrees_with_scipy(name, graph, solver):
         if (gap := values[k] - values[k - 1]) > 1e-6:
             assert pairs.gap.item() == pytest.approx(gap, rel=0.1)
             if tight:
-                assert subspace_angle(torch.from_numpy(vectors[:, :k]), v) < 1e-7
+                assert problems.subspace_angle(torch.from_numpy(vectors[:, :k]), v) < 1e-7
 
 
 # Filters, which the default uses, on every graph; each other solver on every second one.
@@ -87,7 +73,7 @@ SOLVED = [
 @pytest.mark.parametrize(("name", "solver"), SOLVED)
 def test_agrees_with_scipy(name, solver):
     affinity = torch.as_tensor(GRAPHS[name])
-    for dtype in DTYPES:
+    for dtype in problems.DTYPES:
         assert_agrees_with_scipy(name, tl.Graph.from_dense(affinity.to(dtype)).to_sparse(), SOLVERS[solver])
 
 
@@ -95,7 +81,7 @@ def test_agrees_with_scipy(name, solver):
 @pytest.mark.parametrize("is_sparse", [True, False])
 def test_torch_lobpcg(is_sparse):
     """Two paths and isolated nodes beside a cycle, both with known values; and too few nodes for a block."""
-    affinity = torch.stack([torch.block_diag(path(60), path(60), torch.zeros(3, 3)), cycle(123)]).double()
+    affinity = torch.stack([torch.block_diag(path(60), path(60), torch.zeros(3, 3)), problems.cycle(123)]).double()
     graph = tl.Graph.from_dense(affinity)
     laplacian = tl.Laplacian(graph.to_sparse() if is_sparse else graph)
     pairs = tl.eigenpairs(laplacian, 5, TorchLobpcg())
@@ -110,13 +96,12 @@ def test_torch_lobpcg(is_sparse):
         tl.eigenpairs(laplacian, 40, TorchLobpcg())
 
 
-@covering(1, name=GRAPHS.keys(), solver=[None, ChebyshevSubspace(), Lobpcg()])
+@problems.covering(1, name=GRAPHS.keys(), solver=[None, ChebyshevSubspace(), Lobpcg()])
 def test_dense_graphs_agree_with_scipy(name, solver):
     assert_agrees_with_scipy(name, tl.Graph.from_dense(torch.as_tensor(GRAPHS[name])), solver)
 
 
-@pytest.mark.parametrize("solver", ITERATIVE.values(), ids=ITERATIVE.keys())
-@pytest.mark.parametrize("k", [1, 2, 38, 39, 40])
+@every(k=[1, 2, 38, 39, 40], solver=ITERATIVE)
 def test_from_one_pair_to_all(solver, k):
     affinity = random_affinity(40)
     pairs = tl.eigenpairs(tl.Laplacian(tl.Graph.from_dense(affinity)), k, solver)
@@ -134,14 +119,11 @@ def test_disconnected_graphs(solver, count):
     for k in (count, count + 2):  # all null, and some beyond
         pairs = tl.eigenpairs(laplacian, k, solver)
         assert (pairs.values[:count] == 0).all()
-        check_pairs(pairs, exact, atol=1e-11, gap_rtol=0.05)
-
-
-SIZES = {"6, 4": (6, 4), "4, 6, 5": (4, 6, 5), "60, 12": (60, 12, 60), "equal": (12, 12), "many": (40,) * 40 + (14,)}
+        problems.check_pairs(pairs, exact, atol=1e-11, gap_rtol=0.05)
 
 
 @pytest.mark.filterwarnings("ignore:.*isolated")
-@covering(2, solver={"default": None, **ITERATIVE}, sizes=SIZES, storage=["dense", "sparse"])
+@problems.covering(2, solver={"default": None, **ITERATIVE}, sizes=SIZES, storage=["dense", "sparse"])
 def test_the_gap_of_graphs_beside_one_without_a_next_value(sizes, storage, solver):
     """All pairs of the smallest graph, and so no guard: the others still have a gap, and gradients."""
     n, k = max(sizes), min(sizes)
@@ -169,7 +151,7 @@ def test_the_gap_of_graphs_beside_one_without_a_next_value(sizes, storage, solve
 
 @pytest.mark.parametrize("solver", ITERATIVE.values(), ids=ITERATIVE.keys())
 def test_zero_iterations_are_not_converged(solver):
-    laplacian = tl.Laplacian(tl.knn_graph(swiss_roll(1500), 8))
+    laplacian = tl.Laplacian(tl.knn_graph(problems.swiss_roll(1500), 8))
     option = "max_products" if isinstance(solver, ShiftInvert) else "max_iterations"
     none = type(solver)(**{option: 0})
     with pytest.warns(tl.ConvergenceWarning, match="has not converged"):
@@ -181,7 +163,7 @@ def test_zero_iterations_are_not_converged(solver):
 
 
 @pytest.mark.filterwarnings("ignore:.*isolated")
-@in_every_dtype
+@problems.in_every_dtype
 @pytest.mark.parametrize("unit", [2.0**-40, 1.0, 2.0**40])
 def test_nodes_without_edges_do_not_touch_the_accuracy_of_others(unit, dtype):
     """Residuals are round-off of the weights, not of what stands for nodes without edges; all pairs asked for."""
@@ -213,10 +195,10 @@ def test_edges_of_weight_zero_do_not_connect():
 class TestHardGraphs:
     """The right answer, or a loud one: never a silently wrong vector."""
 
-    @in_every_dtype
+    @problems.in_every_dtype
     def test_path_of_100_000_nodes(self, dtype):
         n = 10**5
-        laplacian = tl.Laplacian(tl.Graph.from_scipy(sparse_path(n), dtype))
+        laplacian = tl.Laplacian(tl.Graph.from_scipy(problems.sparse_path(n), dtype))
         pairs = tl.eigenpairs(laplacian, 4)
         i = torch.arange(4, dtype=torch.float64)
         exact = 2 * torch.sin(torch.pi * i / (2 * (n - 1))).square()
@@ -224,10 +206,10 @@ class TestHardGraphs:
         torch.testing.assert_close(pairs.values.double(), exact, rtol=1e-5, atol=0)
         node = torch.arange(n, dtype=torch.float64)[:, None]
         wave = torch.cos(torch.pi * i * node / (n - 1)) * laplacian.degrees.double().sqrt()[:, None]
-        assert subspace_angle(wave / wave.norm(dim=0), pairs.vectors.double()) < 1e-4
+        assert problems.subspace_angle(wave / wave.norm(dim=0), pairs.vectors.double()) < 1e-4
 
     def test_faint_bridges(self):
-        graph = tl.knn_graph(torch.cat([swiss_roll(600, seed=i) + 200 * i for i in range(3)]), 8)
+        graph = tl.knn_graph(torch.cat([problems.swiss_roll(600, seed=i) + 200 * i for i in range(3)]), 8)
         affinity = graph.to_scipy().tolil()
         for i in (0, 600):
             affinity[i, i + 600] = affinity[i + 600, i] = 1e-9
@@ -235,7 +217,7 @@ class TestHardGraphs:
         exact = tl.eigenpairs(laplacian, 5, Eigh())
         pairs = tl.eigenpairs(laplacian, 5, Lobpcg())
         torch.testing.assert_close(pairs.values, exact.values, atol=1e-13, rtol=1e-6)
-        assert subspace_angle(exact.vectors, pairs.vectors) < 1e-6
+        assert problems.subspace_angle(exact.vectors, pairs.vectors) < 1e-6
 
 
 def test_progress_bar(capsys):
@@ -271,11 +253,11 @@ def test_an_item_of_a_batch_does_not_depend_on_the_others():
             torch.testing.assert_close(pairs.values[b], alone.values, atol=2e-6, rtol=0)
 
 
-@in_every_dtype
+@problems.in_every_dtype
 def test_residuals_of_eigh_equal_those_of_a_product(dtype):
     """LAPACK's reduction alone leaves ten to thirty units of round-off here, by the library, and more with nodes."""
-    two = torch.block_diag(complete(200), path(200))
-    affinity = torch.stack([path(400), cycle(400), complete_bipartite(1, 399), two])
+    two = torch.block_diag(problems.complete(200), path(200))
+    affinity = torch.stack([path(400), problems.cycle(400), problems.complete_bipartite(1, 399), two])
     weight = affinity.to(dtype).requires_grad_()  # a gradient needs all pairs
     laplacian = tl.Laplacian(tl.Graph.from_dense(weight))
     pairs = tl.eigenpairs(laplacian, 8, Eigh())

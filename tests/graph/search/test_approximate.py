@@ -5,7 +5,7 @@ import sys
 import pytest
 import torch
 
-from problems import in_every_dtype, points
+from problems import DTYPES, every, points
 from torch_lapeig import KNN, HeatKernel, knn_graph
 from torch_lapeig.graph import nearest_neighbors
 from torch_lapeig.graph.search import approximate
@@ -22,12 +22,7 @@ def cells(monkeypatch):
     monkeypatch.setattr(approximate, "SCANNED", 0.5)
 
 
-def shares(found, exact):
-    return (found.indices[:, :, None] == exact.indices[:, None]).any(-1).double().mean(-1)
-
-
-@in_every_dtype
-@pytest.mark.parametrize("offset", [0, 1e8])
+@every(offset=[0, 1e8], dtype=DTYPES)
 def test_recall_is_measured_and_distances_are_exact(dtype, offset, cells, caplog):
     x = points(N, 6, dtype=dtype) + (offset if dtype == torch.float64 else 0)
     with caplog.at_level("INFO", "torch_lapeig"):
@@ -35,7 +30,8 @@ def test_recall_is_measured_and_distances_are_exact(dtype, offset, cells, caplog
     assert "cells" in caplog.text
     exact = nearest_neighbors(x, K)
     assert 0.9 <= found.recall < 1 == exact.recall
-    assert abs(found.recall - shares(found, exact).mean()) < 0.02
+    share = (found.indices[:, :, None] == exact.indices[:, None]).any(-1).double().mean()
+    assert abs(found.recall - share) < 0.02
     assert (found.indices != torch.arange(N)[:, None]).all()
     torch.testing.assert_close(found.squared_distances, (x[:, None] - x[found.indices]).square().sum(-1))
     assert (found.squared_distances.diff(dim=1) >= 0).all()

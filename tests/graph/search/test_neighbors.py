@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.neighbors import radius_neighbors_graph
 
-from problems import DEVICES, DTYPES, covering, in_every_dtype, on_every_device, points
+from problems import DEVICES, DTYPES, covering, every, in_every_dtype, on_every_device, points
 from torch_lapeig import GraphWarning
 from torch_lapeig.graph import nearest_neighbors, radius_neighbors
 from torch_lapeig.graph.search import exact
@@ -62,8 +62,7 @@ def test_equals_brute_force(size, shift, dtype, device):
     assert check_exact((points(n, d, dtype=dtype) + shift).to(device), k) > 0.9999
 
 
-@in_every_dtype
-@pytest.mark.parametrize("n", [200, 5000])
+@every(n=[200, 5000], dtype=DTYPES)
 def test_separate_queries(n, dtype):
     x, queries = points(n, 3, dtype=dtype), points(50, 3, seed=1, dtype=dtype)
     check_exact(x, 9, queries)
@@ -94,9 +93,7 @@ def test_copies_and_ties_go_by_index(n):
 
 @settings(max_examples=60, deadline=None)
 @given(
-    st.integers(1, 3).flatmap(
-        lambda d: st.lists(st.lists(st.integers(-2, 2), min_size=d, max_size=d), min_size=3, max_size=14)
-    ),
+    st.integers(1, 3).flatmap(lambda d: st.lists(st.tuples(*[st.integers(-2, 2)] * d), min_size=3, max_size=14)),
     st.integers(1, 2),
     st.floats(0.5, 3),
 )
@@ -134,8 +131,7 @@ def test_the_budget_changes_nothing_but_memory(budget):
     assert torch.equal(radius_neighbors(x, 1.0, budget=budget).point, radius_neighbors(x, 1.0).point)
 
 
-@in_every_dtype
-@pytest.mark.parametrize("shift", [0, 1e3])
+@every(shift=[0, 1e3], dtype=DTYPES)
 def test_radius_agrees_with_scikit_learn(dtype, shift):
     x = points(300, 3, dtype=dtype) + shift
     found = radius_neighbors(x, 0.8)

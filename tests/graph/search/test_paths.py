@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from problems import DTYPES, covering, points
+from problems import DTYPES, covering, every, points
 from torch_lapeig.graph import nearest_neighbors, radius_neighbors
 from torch_lapeig.graph.search import exact, neighbors, tiles
 
@@ -35,10 +35,6 @@ def lattice(side, d, dtype):
     return torch.cartesian_prod(*[torch.arange(side, dtype=dtype)] * d).reshape(-1, d)
 
 
-def few_values(dtype):
-    return torch.randint(0, 3, (700, 3), generator=torch.Generator().manual_seed(0)).to(dtype)
-
-
 def near_few(dtype, d=130):
     x = points(900, 6, dtype=dtype) @ points(6, d, seed=1, dtype=dtype)
     return x + 0.01 * points(900, d, seed=2, dtype=dtype)
@@ -51,17 +47,13 @@ def clumps(dtype):
     return torch.where(x.abs() < 0.05, x.sign() * 0, x)
 
 
-def one_far(dtype):
-    return torch.cat([points(400, 2, dtype=dtype), torch.full((1, 2), 1e6, dtype=dtype)])
-
-
 CLOUDS = {
     "random": lambda dtype: points(900, 3, dtype=dtype),
     "eight dimensions": lambda dtype: points(700, 8, dtype=dtype),
     "a plane in twenty": lambda dtype: points(700, 2, dtype=dtype) @ points(2, 20, seed=1, dtype=dtype),
     "a line": lambda dtype: points(500, 1, dtype=dtype),
     "copies": lambda dtype: points(90, 3, dtype=dtype).repeat(9, 1),
-    "many copies": few_values,
+    "many copies": lambda dtype: torch.randint(0, 3, (700, 3), generator=torch.Generator().manual_seed(0)).to(dtype),
     "all equal": lambda dtype: torch.ones(300, 2, dtype=dtype),
     "lattice": lambda dtype: lattice(9, 3, dtype),
     "lattice far away": lambda dtype: lattice(20, 2, dtype) + 1e8,
@@ -69,7 +61,7 @@ CLOUDS = {
     "tiny": lambda dtype: points(500, 3, dtype=dtype) * (1e-15 if dtype == torch.float32 else 1e-140),
     "units that underflow": lambda dtype: points(300, 3, dtype=dtype) * (1e-30 if dtype == torch.float32 else 1e-300),
     "clusters": lambda dtype: 1e-3 * points(600, 3, dtype=dtype) + 1e3 * torch.arange(600)[:, None].remainder(4),
-    "one far": one_far,
+    "one far": lambda dtype: torch.cat([points(400, 2, dtype=dtype), torch.full((1, 2), 1e6, dtype=dtype)]),
     "clumps": clumps,
     "near few": near_few,
     "near few far away": lambda dtype: near_few(dtype) + 1e3,
@@ -105,8 +97,7 @@ def test_radius_equals_all_distances(cloud, dtype, take):
         assert all(map(torch.equal, radius_neighbors(x, *one), expected))
 
 
-@pytest.mark.parametrize("k", [3, 9])
-@pytest.mark.parametrize("path", PATHS)
+@every(path=[*PATHS], k=[3, 9])
 def test_batches_and_masks(k, path, take):
     x = points(160, 5, batch=3)
     x[1, 20:] = x[1, :140].clone()

@@ -132,7 +132,7 @@ def couplings(
         return inverse_differences(system, found), None
     is_recorded = torch.is_grad_enabled()
     with torch.no_grad():
-        shown = _Pass(system, found, inner.detach(), whole.detach(), to_vectors.detach(), before)
+        shown = _Pass(system, found, before, inner.detach(), whole.detach(), to_vectors.detach())
         shown.warn()
         equal = shown.with_same(is_recorded=is_recorded) if system.options.degeneracy == "mask" else None
         seen = shown.seen
@@ -142,24 +142,15 @@ def couplings(
 class _Pass:
     """One backward pass of a solution with close eigenvalues."""
 
-    def __init__(
-        self,
-        system: Complement,
-        found: Differences,
-        inner: Tensor,
-        whole: Tensor,
-        to_vectors: Tensor,
-        before: Seen | None,
-    ) -> None:
-        s, options = system.s, system.options
+    def __init__(self, system: Complement, found: Differences, before: Seen | None, *cotangents: Tensor) -> None:
+        (inner, whole, to_vectors), s, options = cotangents, system.s, system.options
         self.s, self.options, self.found, self.whole, self.before = s, options, found, whole, before
         self.eps, self.bound, self.resolution = torch.finfo(s.values.dtype).eps, s.scale, system.noise
         self.skew = (inner - inner.mH) / 2
         self.to_values = whole.diagonal(dim1=1, dim2=2).real
         self.is_plain = (whole == torch.diag_embed(self.to_values)).all(-1).all(-1)
-        self.loss_eps = (
-            options.loss_eps if s.operator.nodes.is_sharded else options.loss_eps_of(to_vectors, self.to_values)
-        )
+        is_sharded = s.operator.nodes.is_sharded
+        self.loss_eps = options.loss_eps if is_sharded else options.loss_eps_of(to_vectors, self.to_values)
         # Cotangents that come from a derivative of the rule have the errors of its linear solve, too.
         earlier = before or Seen(False, 0.0, 0.0, deque())
         self.loss_eps, self.error = max(self.loss_eps, earlier.loss_eps), earlier.error
@@ -217,11 +208,8 @@ class _Pass:
         # Three cases: the skew part within a cluster is not zero, but left out; equal values have different cotangents;
         # the cut splits a cluster.
         noise, sizes = math.sqrt(self.loss_eps), (self.sizes[:, :, None] + self.sizes[:, None, :]) / 2
-        effect = {
-            "mask": "terms that depend on that choice are left out",
-            "lorentz": "terms that depend on that choice are damped",
-            "exact": "terms that depend on that choice are noise",
-        }[self.options.degeneracy]
+        left = {"mask": "left out", "lorentz": "damped", "exact": "noise"}[self.options.degeneracy]
+        effect = f"terms that depend on that choice are {left}"
         masked = self.found.are_equal & self.equal
         lost = self.skew.abs() * masked
         undefined = (lost > noise * (sizes + 1e-2 * self.size[:, None, None])).any(2).any(1)
@@ -263,24 +251,19 @@ class _Pass:
         is_split = (torch.nn.functional.pad(apart, (0, 1), value=torch.inf).amin(1) <= width) & (self.s.gap <= width)
         cut = is_split & ((self.size > 0) | ((varies * self.to_values)[:, -1] != 0))
         if cut.any():
-            b = int(cut.nonzero()[0])
+            b, k = int(cut.nonzero()[0]), self.s.values.shape[1]
+            steps = torch.cat([self.s.values[b], self.s.guard_values[b]]).diff()
+            whole = (steps > width[b]).nonzero().flatten() + 1  # cuts outside clusters
+            advice = f"no cut among the {len(steps) + 1} known eigenvalues is outside a cluster"
+            if (steps < -width[b]).any():  # pairs nearest a number
+                advice = "take another k"
+            elif len(whole):
+                advice = f"the nearest k that does not is {int(whole[(whole - k).abs().argmin()])}"
             checks.warn(
-                f"k={self.s.values.shape[1]} splits a cluster of eigenvalues (gap {self.s.gap[b]:.1e}): the gradient "
-                f"of its part is not defined; {_nearest_whole_cut(self.s, float(width[b]), b)}",
+                f"k={k} splits a cluster of eigenvalues (gap {self.s.gap[b]:.1e}): the gradient of its part is not "
+                f"defined; {advice}",
                 checks.DegeneracyWarning,
             )
-
-
-def _nearest_whole_cut(s: Solution, width: float, b: int) -> str:
-    """Return advice: the number of pairs nearest to k after which the gap is wider than a cluster."""
-    values = torch.cat([s.values[b], s.guard_values[b]])
-    steps = values.diff()
-    if (steps < -width).any():  # pairs nearest a number
-        return "take another k"
-    whole = (steps > width).nonzero().flatten() + 1
-    if len(whole) == 0:
-        return f"no cut among the {len(values)} known eigenvalues is outside a cluster"
-    return f"the nearest k that does not is {int(whole[(whole - s.values.shape[1]).abs().argmin()])}"
 
 
 def off_diagonal(matrix: Tensor, m: int) -> Tensor:
@@ -328,35 +311,20 @@ class Complement:
 
     @cached_property
     def _inverse(self) -> Inverse | None:
-        """Return one preconditioner for blocks ``(B, N, m)``, or ``(N, m)`` of one graph; None if a graph lacks one."""
+        """Return one preconditioner for blocks ``(B, N, m)``; None if a graph lacks one."""
         found = [inverse for inverse in self.s.ritz.inverses if inverse is not None]
         if not found or len(found) < len(self.s.ritz.inverses):
             return None
-
-        def precondition(r: Tensor) -> Tensor:
-            if r.ndim == 2:
-                return found[0](r)
-            return torch.stack([inverse(x) for inverse, x in zip(found, r, strict=True)])
-
-        return precondition
+        return lambda r: torch.stack([inverse(x) for inverse, x in zip(found, r, strict=True)])
 
     @cached_property
-    def _known(self) -> Tensor:
-        """Return V and the guards side by side."""
-        return torch.cat([self.s.vectors, self.s.guard_vectors], 2)
-
-    @cached_property
-    def _rest(self) -> Tensor:
-        """Return τ ``(B, 1, 1)``, 2 over the bound of the spectrum: of the size of A⁻¹ outside the guards."""
-        bound = self.operator.bound[:, None, None]
-        return torch.where(bound > 0, 2 / bound, 1)
-
-    @cached_property
-    def _scales(self) -> Tensor:
-        """Return the coefficients of the columns of ``_known`` in the preconditioner: (A − λ_i)⁻¹ − τ, and −τ for V."""
-        inverse, is_split = self._differences
-        guard_scales = -self._rest - inverse.masked_fill(is_split, 0)
-        return torch.cat([(-self._rest).expand(-1, self.s.values.shape[1], guard_scales.shape[2]), guard_scales], 1)
+    def _by_guards(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Return V and the guards U side by side, their coefficients −τ and (A − λ_i)⁻¹ − τ, and τ ``(B, 1, 1)``."""
+        bound, (inverse, is_split) = self.operator.bound[:, None, None], self._differences
+        rest = torch.where(bound > 0, 2 / bound, 1)  # of the size of A⁻¹ outside the guards
+        scales = -rest - inverse.masked_fill(is_split, 0)
+        scales = torch.cat([(-rest).expand(-1, self.s.values.shape[1], scales.shape[2]), scales], 1)
+        return torch.cat([self.s.vectors, self.s.guard_vectors], 2), scales, rest
 
     @cached_property
     def _weighted(self) -> tuple[Tensor, Tensor]:
@@ -378,15 +346,15 @@ class Complement:
 
     def image(self, x: Tensor) -> Tensor:
         """Return P' (A − λ_i M) x_i of each column."""
-        return self.project(
-            torch.addcmul(self.operator.matmul(x), self.s.values[:, None, :], self.operator.weigh(x), value=-1)
-        )
+        image, values = self.operator.matmul(x), self.s.values[:, None, :]
+        return self.project(torch.addcmul(image, values, self.operator.weigh(x), value=-1))
 
     def precondition(self, r: Tensor) -> Tensor:
         """Return (A − λ_i)⁻¹ on the guards, and the solver's preconditioner, or τ, on the rest."""
         inner, guards, inverse = self.s.operator.inner, self.s.guard_vectors, -self._differences.values
         if self._inverse is None:
-            return torch.baddbmm(self._rest * r, self._known, self._scales * inner(self._known, r))
+            known, scales, rest = self._by_guards
+            return torch.baddbmm(rest * r, known, scales * inner(known, r))
         # Project before the inverse: factors enlarge round-off most along null vectors.
         coefficients, weighted = inner(guards, r), self._weighted[1]
         rest = self._inverse(self.project(r - weighted @ coefficients))
@@ -455,16 +423,15 @@ class Complement:
         def dots(x: Tensor, y: Tensor) -> Tensor:
             return self.operator.dots(x, weigh(y))
 
+        def image(x: Tensor) -> Tensor:
+            return self._outside(x - far * solve(self.project(weigh(x))))
+
+        def precondition(x: Tensor) -> Tensor:
+            return x + guards @ (gains * self.operator.inner(weighted, x))
+
         start = self._outside(solve(target))
         allowed = share.nan_to_num(0) * dots(start, start).clamp_min(0).sqrt()
-        z, _ = conjugate_gradients(
-            lambda x: self._outside(x - far * solve(self.project(weigh(x)))),
-            lambda x: x + guards @ (gains * self.operator.inner(weighted, x)),
-            start,
-            dots,
-            lambda _: allowed,
-            MOST_ITERATIONS,
-        )
+        z, _ = conjugate_gradients(image, precondition, start, dots, lambda _: allowed, MOST_ITERATIONS)
         return z, norms(self.operator, target - self.image(self._outside(z)))
 
     def _compiled(self, target: Tensor, enough: Tensor, size: Tensor) -> tuple[Tensor, Tensor] | None:
@@ -476,9 +443,9 @@ class Complement:
         if target[0].numel() > SINGLE_THREADED_NUMBERS:
             return None
 
-        s, eps = self.s, torch.finfo(target.dtype).eps
-        system = {"vectors": s.vectors, "known": self._known, "values": s.values, "scales": self._scales}
-        system |= {"rest": self._rest[:, 0, 0], "enough": enough, "size": size, "round_off": 8 * eps * s.operator.bound}
+        s, eps, (known, scales, rest) = self.s, torch.finfo(target.dtype).eps, self._by_guards
+        system = {"vectors": s.vectors, "known": known, "values": s.values, "scales": scales}
+        system |= {"rest": rest[:, 0, 0], "enough": enough, "size": size, "round_off": 8 * eps * s.operator.bound}
         if self._splits:
             system["split"] = self._differences.are_equal.to(target.dtype)
         system = {name: x.detach().resolve_neg().contiguous() for name, x in system.items()}

@@ -57,7 +57,13 @@ def tiny_degree_rows(
     if not needs_derivatives(vectors, y, projected):
         hidden = hidden & ~null[:, None, :]
     noise = (8 * eps + residuals[:, None, :]) * top  # error of an entry of v: rows of A have 1 on the diagonal
-    mixed = _mixed(spectrum, residuals + 8 * eps, gap)[:, None, :] * top
+    # Angle by which the nearest other eigenvector may have mixed into each vector. A large one counts as zero: vectors
+    # of such close values are a basis of a space, of no single eigenvectors.
+    distance = (spectrum[:, :, None] - spectrum[:, None, :]).abs().nan_to_num(torch.inf)
+    distance.diagonal(dim1=1, dim2=2).fill_(torch.inf)
+    beyond = spectrum[:, -1:] + gap[:, None] - spectrum  # distance of each value to the first unwanted one
+    angle = (residuals + 8 * eps) / distance.amin(2).minimum(torch.where(spectrum.isfinite(), beyond, torch.inf))
+    mixed = torch.where(angle <= 3 * eps**0.5, angle, 0)[:, None, :] * top
     differ = 10 * noise + mixed  # maximum difference of two answers
     size = checks.primal(y).abs()
     largest = torch.where(hidden, 0, size).amax(1, keepdim=True)
@@ -68,7 +74,7 @@ def tiny_degree_rows(
         nodes = hidden[b].any(1).nonzero().flatten()
         if hidden[b, nodes].numel() * len(nodes) > 2**24:  # numbers of k dense matrices of these rows
             continue
-        inner, rhs, leak = _rows(laplacian, b, nodes, torch.where(hidden[b], 0, y[b]), ~hidden[b])
+        inner, rhs, _ = rows = _rows(laplacian, b, nodes, torch.where(hidden[b], 0, y[b]), ~hidden[b])
         given, matrix = y[b, nodes], projected[b]
 
         def is_sound(trial: Tensor, ones: Tensor, b: int = b, nodes: Tensor = nodes) -> Tensor:
@@ -78,7 +84,7 @@ def tiny_degree_rows(
             agrees = (root[b, nodes] * trial - v[b, nodes]).abs() <= differ[b]
             return (trial.abs() * factor <= ACCURACY * largest[b]) & agrees
 
-        unknown = _determined(inner, rhs, leak, given, spectrum[b], hidden[b, nodes], is_sound)
+        unknown = _determined(rows, given, spectrum[b], hidden[b, nodes], is_sound)
         lost[b, nodes] &= ~unknown
         given = torch.where(lost[b, nodes], checks.primal(given), given)
         # Move known hidden entries to the right-hand side.
@@ -87,16 +93,6 @@ def tiny_degree_rows(
         solved = torch.where(null[b], checks.primal(given) + (solved - checks.primal(solved)), solved)
         y = y.index_put((torch.full_like(nodes, b), nodes), torch.where(unknown, solved, given))
     return _with_warnings(y, lost, null, "" if laplacian.graph.weight.dtype == y.dtype else ", or float64")
-
-
-def _mixed(spectrum: Tensor, residuals: Tensor, gap: Tensor) -> Tensor:
-    """Return the angle by which the nearest other eigenvector may have mixed into each vector, ``(B, k)``."""
-    distance = (spectrum[:, :, None] - spectrum[:, None, :]).abs().nan_to_num(torch.inf)
-    distance.diagonal(dim1=1, dim2=2).fill_(torch.inf)
-    beyond = spectrum[:, -1:] + gap[:, None] - spectrum  # distance of each value to the first unwanted one
-    angle = residuals / distance.amin(2).minimum(torch.where(spectrum.isfinite(), beyond, torch.inf))
-    # A large angle counts as zero: vectors of such close values are a basis of a space, of no single eigenvectors.
-    return torch.where(angle <= 3 * torch.finfo(angle.dtype).eps ** 0.5, angle, 0)
 
 
 def _with_warnings(y: Tensor, lost: Tensor, null: Tensor, more: str) -> Tensor:
@@ -141,16 +137,10 @@ def _rows(laplacian: Laplacian, b: int, nodes: Tensor, y: Tensor, known: Tensor)
 
 @torch.no_grad()
 def _determined(
-    inner: Tensor,
-    rhs: Tensor,
-    leak: Tensor,
-    given: Tensor,
-    values: Tensor,
-    hidden: Tensor,
-    is_sound: Callable[[Tensor, Tensor], Tensor],
+    rows: tuple[Tensor, ...], given: Tensor, values: Tensor, hidden: Tensor, is_sound: Callable[..., Tensor]
 ) -> Tensor:
     """Return the hidden entries, bool ``(m, k)``, for which the rows have a sound solution."""
-    inner, rhs, leak, given = (checks.primal(x) for x in (inner, rhs, leak, given))
+    inner, rhs, leak, given = map(checks.primal, (*rows, given))
     both, unknown = torch.stack([given, torch.ones_like(given)]), hidden
     for _ in range(20):  # rounds of leaving out undetermined entries
         rest = torch.stack([rhs, leak - values]) + inner @ torch.where(hidden & ~unknown, both, 0)

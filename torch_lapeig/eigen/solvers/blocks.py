@@ -85,12 +85,7 @@ def symmetric_eigh(a: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def eigh_of_batch(a: Tensor, count: int | None = None) -> tuple[Tensor, Tensor]:
-    """Return eigenpairs of symmetric matrices ``(B, n, n)``, of which the lower triangles are read; see `in_parts`.
-
-    Compiled loops solve several small matrices in parallel. Fewer large matrices than threads are left to the threads
-    of LAPACK. An accelerator leaves matrices to the host that it would solve one after the other. All values are
-    returned, ascending, with the first ``count`` vectors.
-    """
+    """Return all values, ascending, and the first ``count`` vectors of symmetric matrices, by their lower triangles."""
     count = a.shape[-1] if count is None else count
     # Accelerators solve matrices of these sizes one after the other in torch before 2.12: 64 of 33² took 29 ms there
     # and 0.7 on 16 cores, copies included; of 64² 46 and 2.6, of 128² 98 and 19.
@@ -126,7 +121,7 @@ def basis(operator: Any, w: Tensor, *others: Tensor) -> Tensor:
         if not some.any():
             return w[:, :0]
         scale = torch.where(some, size, torch.inf).rsqrt()
-        values, turn = operator.same_on_all_ranks(*symmetric_eigh(scale[:, None] * gram * scale))
+        values, turn = operator.nodes.same_on_all_ranks(*symmetric_eigh(scale[:, None] * gram * scale))
         keep = values > drop * values[-1]
         # In place from the second step on: new memory for large blocks costs as much as the products.
         own = to_device(scale[:, None] * turn[:, keep] * values[keep].rsqrt(), w)
@@ -141,7 +136,7 @@ def small_basis(operator: Operator, c: Tensor, against: Tensor) -> Tensor:
     """Return orthonormal columns that span the part of ``c`` orthogonal to the orthonormal ``against``."""
     for _ in range(2):
         c = c - against @ (against.mT @ c)
-        u, size = operator.same_on_all_ranks(*torch.linalg.svd(c, full_matrices=False)[:2])
+        u, size = operator.nodes.same_on_all_ranks(*torch.linalg.svd(c, full_matrices=False)[:2])
         c = u[:, size > 1e3 * torch.finfo(c.dtype).eps * max(float(size[0]), 1e-3)] if len(size) else c
     return c
 
@@ -165,7 +160,7 @@ def orthonormalize(operator: Operator, x: Tensor, *, careful: bool = True) -> tu
         size = gram.diagonal(dim1=-2, dim2=-1).clamp_min(info.tiny).rsqrt()
         gram = size[:, :, None] * gram * size[:, None, :]
         factor, failed = torch.linalg.cholesky_ex(gram + shift * eye if shift else gram)
-        factor, failed = operator.same_on_all_ranks(factor, failed.to(factor.dtype))
+        factor, failed = operator.nodes.same_on_all_ranks(factor, failed.to(factor.dtype))
         diagonal = factor.diagonal(dim1=-2, dim2=-1)
         is_dependent = careful and bool(failed.any() or diagonal.amin() < 10 * info.eps**0.5)
         if is_dependent:
@@ -173,7 +168,7 @@ def orthonormalize(operator: Operator, x: Tensor, *, careful: bool = True) -> tu
             if empty.any():
                 x = torch.where(empty[:, None, :], operator.random(m, number), x)
                 continue
-            weight, turn = operator.same_on_all_ranks(*torch.linalg.eigh(gram))
+            weight, turn = operator.nodes.same_on_all_ranks(*torch.linalg.eigh(gram))
             x = x @ (size[:, :, None] * turn * weight.clamp_min(info.eps).rsqrt()[:, None, :])
         else:
             inverse = torch.linalg.solve_triangular(factor, eye, upper=False)

@@ -70,7 +70,7 @@ class SubspaceSearch:
 
     def shared(self, x: Array) -> Array:
         """Return numbers that every rank computed, identical on all."""
-        return numbers(self.operator.same_on_all_ranks(torch.from_numpy(x))[0])
+        return numbers(self.operator.nodes.same_on_all_ranks(torch.from_numpy(x))[0])
 
 
 @dataclass(frozen=True)
@@ -122,15 +122,15 @@ class ChebyshevSubspace:
         if _is_scattered(operator, m):
             operator, order = operator.reordered()
         null = operator.null_vectors(min(m, operator.most_null))
-        settings = FilterSettings(
-            highest=float(1 - torch.finfo(operator.dtype).eps ** 0.4),  # a narrower interval holds only round-off
-            tolerance=tolerance,
-            iterations=self.max_iterations,
-            degree=self.max_degree,
-            products=2**62 if self.max_products is None else self.max_products,  # beyond any number of products
-        )
+        highest = float(1 - torch.finfo(operator.dtype).eps ** 0.4)  # a narrower interval holds only round-off
+        products = 2**62 if self.max_products is None else self.max_products  # beyond any number of products
+        settings = FilterSettings(highest, tolerance, self.max_iterations, self.max_degree, products)
         search = SubspaceSearch(operator, k, m, null, settings, progress)
-        found = self._whole(search) if progress is None else None
+        found, rows, is_batch = None, operator.compiled, operator.batch_size > 1
+        if progress is None and rows is not None and (is_batch or is_for_one_thread(operator.num_nodes * m)):
+            # One compiled loop, graph by graph.
+            pairs = subspace(rows, operator.random(m, self.seed), null, k, search.spectrum, settings._asdict())
+            found = None if pairs is None else RitzPairs(*pairs)
         if found is None and progress is None and len(parts := operator.parts(k)) > 1:
             part = operator.part  # type: ignore[attr-defined]  # of batches of entries
             found = joined(operator, together([partial(self, part(graphs), k, tolerance) for graphs in parts]), k)
@@ -139,16 +139,6 @@ class ChebyshevSubspace:
         if order is None:
             return found
         return found._replace(vectors=torch.empty_like(found.vectors).index_copy(1, order, found.vectors))
-
-    def _whole(self, search: SubspaceSearch) -> RitzPairs | None:
-        """Return the Ritz pairs by one compiled loop, graph by graph; None where Python must compute them."""
-        operator = search.operator
-        rows = operator.compiled
-        if rows is None or (operator.batch_size == 1 and not is_for_one_thread(operator.num_nodes * search.m)):
-            return None
-        random = operator.random(search.m, self.seed)
-        found = subspace(rows, random, search.null, search.k, search.spectrum, search.settings._asdict())
-        return None if found is None else RitzPairs(*found)
 
     def _step_by_step(self, search: SubspaceSearch) -> RitzPairs:
         """Return the Ritz pairs of filters that Python applies to all graphs at once."""
@@ -205,7 +195,6 @@ class ChebyshevSubspace:
 
 
 def _filtered(search: SubspaceSearch, x: Tensor, degree: Array, low: Array) -> Tensor:
-    """Return the filters of degrees ``(B,)`` of a block, damped above ``low`` ``(B,)``."""
     edge = to_device(torch.from_numpy(low).to(x.dtype), x)
     return search.operator.chebyshev(x, torch.from_numpy(degree), edge, search.operator.bound)
 
@@ -308,7 +297,7 @@ def _rayleigh_ritz(search: SubspaceSearch, x: Tensor) -> Ritz | None:
     bound = torch.from_numpy(search.on_host[0]).to(small)[:, None, None]
     # Below the spectrum, known null vectors mix with no vector of a small eigenvalue.
     projected = (small + small.mT) / 2 - bound * (overlap.mT @ overlap)
-    values, turn = operator.same_on_all_ranks(*eigh_of_batch(projected))
+    values, turn = operator.nodes.same_on_all_ranks(*eigh_of_batch(projected))
     values = values.clamp_min(0)
     # With R = A X − X H, H = Xᵀ A X, the residual of X c is R c + X (H − λ) c, two orthogonal terms whose lengths come
     # from small matrices, so that the host synchronises once. Where terms of R c nearly cancel, round-off hides the
@@ -317,7 +306,7 @@ def _rayleigh_ritz(search: SubspaceSearch, x: Tensor) -> Ritz | None:
     parts = (squares.diagonal(dim1=1, dim2=2).sqrt()[:, None] @ turn.abs())[:, 0]
     noise = 10 * torch.finfo(squares.dtype).eps * parts.square()
     outside = ((turn * (squares @ turn)).sum(1) - noise).clamp_min(0)
-    (residuals,) = operator.same_on_all_ranks((outside + within.square().sum(1)).sqrt())
+    (residuals,) = operator.nodes.same_on_all_ranks((outside + within.square().sum(1)).sqrt())
     return Ritz(values, basis @ to_device(turn, basis), residuals, is_measured=False)
 
 

@@ -23,15 +23,18 @@ class Eigh:
 
     On the processor each graph of a batch is solved by one of torch's threads.
 
-    >>> from torch_lapeig import KNN, Laplacian, eigenpairs
-    >>> laplacian = Laplacian(KNN(8)(torch.rand(400, 2).double()))
-    >>> bool(eigenpairs(laplacian, 4, Eigh()).converged)
+    >>> from torch_lapeig import eigenpairs
+    >>> bool(eigenpairs(torch.arange(400.0).diag(), 4, Eigh()).converged)
     True
     """
 
     def __call__(self, operator: Operator, k: int, tolerance: float, progress: Progress | None = None) -> RitzPairs:
         """Return all N pairs, or fewer without derivatives; inactive nodes come last, above the spectrum."""
-        dense = dense_of(operator)
+        # Inactive nodes lie above the spectrum, and null vectors below, where they do not mix with others.
+        dense = entries_of(operator, self).to_dense().reshape(operator.batch_size, operator.num_nodes, -1)
+        null = operator.null_vectors(operator.most_null)
+        dense = torch.baddbmm(dense, null * operator.bound[:, None, None], null.mT, alpha=-1)
+        dense.diagonal(dim1=-2, dim2=-1).add_(~operator.active * operator.above[:, None])
         # Where gradients flow to the operator, all pairs leave the backward nothing to solve.
         has_gradients = any(parameter.requires_grad for parameter in operator.parameters)
         if not has_gradients and (found := _first_pairs(dense, k, operator.round_off)) is not None:
@@ -61,17 +64,6 @@ def _first_pairs(dense: Tensor, k: int, round_off: Tensor) -> RitzPairs | None:
     if (torch.linalg.vector_norm(rest, dim=1).amax(1) > round_off).any():  # see `Eigh`: the reduction rounds
         return None
     return RitzPairs(values.clamp_min(0), vectors, 1, torch.ones_like(round_off, dtype=torch.bool))
-
-
-def dense_of(operator: Operator) -> Tensor:
-    """Return matrices ``(B, N, N)``: inactive nodes above the spectrum, null vectors below, where they do not mix."""
-    b, n = operator.batch_size, operator.num_nodes
-    dense = entries_of(operator, Eigh()).to_dense().reshape(b, n, n)
-    null = operator.null_vectors(operator.most_null)
-    dense = torch.baddbmm(dense, null * operator.bound[:, None, None], null.mT, alpha=-1)
-    inactive = ~operator.active
-    dense.diagonal(dim1=-2, dim2=-1).add_(inactive * operator.above[:, None])
-    return dense
 
 
 def _improve_(dense: Tensor, values: Tensor, vectors: Tensor, m: int) -> None:

@@ -53,10 +53,9 @@ class Shifted(NamedTuple):
         """Return the positions of the factors' entries; None beyond limits or bytes. See `SymbolicFactor.of`."""
         most = most._replace(entries=min(most.entries, memory / 8))
         owner = self.col if self.pattern is None else self.pattern
-        cached: _CachedStructure | None = _structures.get(owner)
-        if cached is None or (cached.found is None and not most.are_within(cached.most)):
-            _structures[owner] = cached = _CachedStructure(SymbolicFactor.of(self.crow, self.col, most), most)
-        found = cached.found
+        found, limits = _structures.get(owner, (None, Limits(-1, -1)))
+        if found is None and not most.are_within(limits):
+            _structures[owner] = (found := SymbolicFactor.of(self.crow, self.col, most)), most
         return found if found is not None and found.size.are_within(most) and found.bytes <= memory else None
 
     def to_scipy(self) -> Any:
@@ -68,14 +67,8 @@ class Shifted(NamedTuple):
         return (columns + dia_array((self.diagonal[None], [0]), shape=shape)).tocsc()
 
 
-class _CachedStructure(NamedTuple):
-    """Symbolic factor of a pattern, None if it exceeds the limits, and the limits of its computation."""
-
-    found: SymbolicFactor | None
-    most: Limits
-
-
-# Structures of living patterns: the choice of a solver shares them with the solver and with graphs of other weights.
+# Symbolic factors of living patterns, None if they exceed the limits, and the limits of their computation: the choice
+# of a solver shares them with the solver and with graphs of other weights.
 _structures: Any = WeakIdKeyDictionary()
 
 
@@ -148,13 +141,9 @@ class SparseFactors:
     Args:
         shift: σ over the bound of the spectrum, positive: large enough that a singular A has factors.
 
-    Raises:
-        TypeError, ValueError: ``shift`` is no positive number.
-
-    >>> from torch_lapeig.eigen import Lobpcg
-    >>> from torch_lapeig import KNN, Laplacian, eigenpairs
-    >>> laplacian = Laplacian(KNN(8)(torch.rand(400, 2).double()))
-    >>> bool(eigenpairs(laplacian, 4, Lobpcg(preconditioner=SparseFactors())).converged)
+    >>> from torch_lapeig.eigen import Lobpcg, eigenpairs
+    >>> matrix = torch.arange(400.0).diag().to_sparse()
+    >>> bool(eigenpairs(matrix, 4, Lobpcg(preconditioner=SparseFactors())).converged)
     True
     """
 

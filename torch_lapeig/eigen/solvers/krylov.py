@@ -17,15 +17,15 @@ from torch_lapeig.eigen.solvers.blocks import basis, residual, symmetric_eigh, t
 from torch_lapeig.eigen.solvers.factors import Factors
 from torch_lapeig.eigen.solvers.lobpcg import lobpcg
 from torch_lapeig.eigen.solvers.solver import Request, RitzPairs, check_options, one_by_one, ratio_to_allowed
+from torch_lapeig.graph.pattern import PatternBase
 from torch_lapeig.native import calls
-from torch_lapeig.native.sparse import BLOCK, LEAST_LEFT, BlockLimits, NextBlock, next_block
+from torch_lapeig.native.sparse import BLOCK, BlockLimits, NextBlock, next_block
 from torch_lapeig.support.progress import Progress
 
 WIDTH = 4  # vectors of a block for factors: a solve of four takes a little more than twice the time of one
 # Residual of the next value over the gap to it: the gap then has five digits or more.
 NEXT_RESIDUAL = 1e-3
 ROUNDOFF_UNITS = 10.0  # lengths, in eps of the largest product, up to which a part outside the space is round-off
-ROWS_AT_ONCE = 24  # MKL takes four times as long for a product of 4 rows with 28 and more
 CHECK_EVERY = 5  # products between two checks of Ritz pairs, which take the time of one or two products of 700²
 FEWEST_CHECKS = 3  # of a search for copies: a random start may hold next to nothing of one, until products amplify it
 POLISH_STEPS = 40  # maximum steps of `Lobpcg` at the end
@@ -49,12 +49,8 @@ class Krylov:
         max_products: maximum number of products with one vector, at least 1.
         seed: of random vectors.
 
-    Raises:
-        TypeError, ValueError: an option of another type or out of range.
-
-    >>> from torch_lapeig import KNN, Laplacian, eigenpairs
-    >>> laplacian = Laplacian(KNN(8)(torch.rand(400, 2).double()))
-    >>> bool(eigenpairs(laplacian, 4, Krylov()).converged)
+    >>> from torch_lapeig import eigenpairs
+    >>> bool(eigenpairs(torch.arange(400.0).diag(), 4, Krylov()).converged)
     True
     """
 
@@ -121,9 +117,10 @@ class Form:
         weighted = self.mass @ w
         return self.operator.dots(w, weighted), *(self.operator.inner(q, weighted) for q in others)
 
-    def same_on_all_ranks(self, *tensors: Tensor) -> tuple[Tensor, ...]:
-        """Return small tensors, identical on all ranks."""
-        return self.operator.same_on_all_ranks(*tensors)
+    @property
+    def nodes(self) -> PatternBase:
+        """Return the nodes of A."""
+        return self.operator.nodes
 
     def random(self, m: int, seed: int) -> Tensor:
         """Return random columns ``(N, m)``."""
@@ -226,7 +223,6 @@ class _Search:
                 space.restart(theta[:keep], turn[:, :keep])
 
     def _round_off(self, theta: Tensor) -> Tensor:
-        """Return the round-off of the residual of each θ."""
         request, form, size = self.request, self.form, theta.abs()
         if form.inverse is None and form.mass is None:
             return torch.full_like(size, request.round_off)
@@ -258,7 +254,13 @@ class _Search:
         """
         theta, residuals, x = found.theta, found.residuals, found.vectors[:, :count]
         rank, round_off = self.form.rank(theta), float(self._round_off(theta)[: count + 1][-1])
-        if not found.finished or found.is_whole or count == 0 or not self._may_lack(rank, count, round_off):
+        is_shown, last = not found.finished or found.is_whole or count == 0, rank[WIDTH - 1 :][:count]
+        if self.form.inverse is not None and not is_shown and len(last) == count:
+            # No value before the cut may have more copies than a block has columns; those that it splits do not matter.
+            first = rank[:count]
+            matters = first < rank[count] - 10 * round_off
+            is_shown = not bool((matters & (last - first <= CLOSE * first.abs())).any())
+        if is_shown:
             return x, True, 0.0
         number, cut = self._counted(rank, count, round_off, known.shape[1])
         free = int(self.request.operator.active_count) - known.shape[1]
@@ -285,16 +287,6 @@ class _Search:
             is_last, is_certain = is_beyond or not new.finished, new.finished
         is_certain = is_certain and (number is None or int((rank < cut).sum()) >= number)
         return x, is_certain, self._shortfall(tolerance, count, theta, residuals)
-
-    def _may_lack(self, rank: Tensor, count: int, round_off: float) -> bool:
-        """Return whether a value before the cut may have more copies than the columns of a block have shown."""
-        if self.form.inverse is None:
-            return True
-        first, last = rank[:count], rank[WIDTH - 1 :][:count]
-        if len(last) < count:
-            return True
-        matters = first < rank[count] - 10 * round_off  # copies of a value that the cut splits do not
-        return bool((matters & (last - first <= CLOSE * first.abs())).any())
 
     def _counted(self, rank: Tensor, count: int, round_off: float, known: int) -> tuple[int | None, float]:
         """Return the number of values before a cut between wanted and other ones, and the cut, as a rank."""
@@ -324,7 +316,7 @@ class _Search:
         ax, values, turns = operator.matmul(x), [], []
         (small,) = to_host(operator.inner(x, ax))
         for part in (slice(own), slice(own, None)):
-            ritz, turn = form.same_on_all_ranks(*symmetric_eigh(small[part, part]))
+            ritz, turn = form.nodes.same_on_all_ranks(*symmetric_eigh(small[part, part]))
             order = (ritz if form.target is None else (ritz - form.target).abs()).argsort(stable=True)
             values.append(ritz[order])
             turns.append(turn[:, order])
@@ -390,20 +382,18 @@ class Space:
         """Append blocks until so many more columns are multiplied, the next one does not fit in or none is left."""
         goal = self.products + products
         while self.products < goal and not self.is_full and not self.is_whole:
-            self._extend()
-
-    def _extend(self) -> None:
-        """Append the next block; blocks before the last two have no products with it but after a restart."""
-        j, p = self.dimension, self.following
-        end, count = j + p, self.c + j + p
-        rest = self.rows[count : count + p]
-        rest.copy_(self.form.product(self.rows[self.c + j : count].mT).mT)
-        found = self.next_block(self.rows[:count], rest, self.c + self._near, BlockLimits(self._least, self._unit))
-        self.matrix[j:end, :end] = found.products[self.c :].mT
-        self.dimension, self._near, self._least, self.coupling = end, j, found.least, found.factor.mT
-        self.products, self.following = self.products + p, p
-        if not found.is_made or end + p > self.free:
-            self._take_care(rest)
+            j, p = self.dimension, self.following
+            end, count = j + p, self.c + j + p
+            rest = self.rows[count : count + p]
+            rest.copy_(self.form.product(self.rows[self.c + j : count].mT).mT)
+            # Blocks before the last two have no products with the next one but after a restart.
+            limits = BlockLimits(self._least, self._unit)
+            found = self.next_block(self.rows[:count], rest, self.c + self._near, limits)
+            self.matrix[j:end, :end] = found.products[self.c :].mT
+            self.dimension, self._near, self._least, self.coupling = end, j, found.least, found.factor.mT
+            self.products, self.following = self.products + p, p
+            if not found.is_made or end + p > self.free:
+                self._take_care(rest)
 
     def _take_care(self, rest: Tensor) -> None:
         """Make the next block from a rest ``(p, N)`` that nearly depends on itself or the space, or is round-off."""
@@ -429,46 +419,24 @@ class Space:
             self.free = self.dimension
 
     def _next_block(self, rows: Tensor, block: Tensor, near: int, limits: BlockLimits) -> NextBlock:
-        """Do the work of the compiled `next_block`, in the operator's inner product and on any device."""
-        products = rows.new_zeros(len(rows), len(block), device="cpu")
-        products[near:] = self._remove_(block, rows[near:])
+        """Begin the work of the compiled `next_block`, which `_take_care` completes on any device."""
+        products = rows.new_zeros(len(rows), len(block))
+        products[near:] = self.form.inner(rows[near:].mT, block.mT)
+        block.addmm_(products[near:].mT, rows[near:], alpha=-1)
+        (products,) = to_host(products)
         least = max(limits.least, limits.unit * float(torch.linalg.vector_norm(products)))
-        removed = self._remove_(block, rows)
-        products += removed
-        factor = torch.eye(len(block), dtype=block.dtype)
-        for smallest in (least, LEAST_LEFT, LEAST_LEFT):
-            (gram,) = to_host(self.form.inner(block.mT, block.mT))
-            squares = gram.diagonal().tolist()
-            if not all(smallest**2 < x < math.inf for x in squares) or (own := cholesky(gram, limits.pivot)) is None:
-                return NextBlock(products, factor, least, False)
-            turn = torch.linalg.inv(own)
-            block.copy_(to_device(turn, block) @ block)
-            factor = factor @ own
-            is_sound = bool((own.diagonal() > limits.sound * gram.diagonal().sqrt()).all())
-            if is_sound and all(x <= y for x, y in zip(removed.square().sum(0).tolist(), squares, strict=True)):
-                return NextBlock(products, factor, least, True)
-            removed = self._remove_(block, rows)
-        return NextBlock(products, factor, least, False)
-
-    def _remove_(self, block: Tensor, known: Tensor) -> Tensor:
-        """Remove the parts of a block in the span of known rows; return their products with it, on the host."""
-        weighted, inner = self.form.weighted(block.mT), self.form.operator.inner  # one product with M for all rows
-        found = [inner(rows.mT, weighted) for rows in (known.split(ROWS_AT_ONCE) if len(block) > 1 else (known,))]
-        for parts, rows in zip(found, known.split(len(found[0])), strict=True):
-            block.addmm_(parts.mT, rows, alpha=-1)
-        return to_host(torch.cat(found) if len(found) > 1 else found[0])[0]
+        return NextBlock(products, torch.eye(len(block), dtype=block.dtype), least, False)
 
     def ritz(self) -> tuple[Tensor, Tensor, Tensor]:
         """Return Ritz values, ascending, their coordinates in the space and the norms of their residuals."""
-        values, turn = self.form.same_on_all_ranks(*symmetric_eigh(self._projected()))
-        return values, turn, torch.linalg.vector_norm(self.coupling @ self._tail(turn), dim=0)
+        values, turn = self.form.nodes.same_on_all_ranks(*symmetric_eigh(self._projected()))
+        return values, turn, torch.linalg.vector_norm(self._outside(turn), dim=0)
 
-    def _tail(self, turn: Tensor) -> Tensor:
-        """Return the coordinates in the last block."""
-        return turn[self.dimension - self.coupling.shape[1] :]
+    def _outside(self, turn: Tensor) -> Tensor:
+        """Return the part of the next block in A times combinations: C times the coordinates in the last block."""
+        return self.coupling @ turn[self.dimension - self.coupling.shape[1] :]
 
     def _projected(self) -> Tensor:
-        """Return A projected on the basis."""
         lower = self.matrix[: self.dimension, : self.dimension].tril()
         return lower + lower.tril(-1).mT
 
@@ -478,7 +446,7 @@ class Space:
 
     def images(self, turn: Tensor) -> Tensor:
         """Return A times combinations ``(N, p)``, without the residuals of vectors kept at a restart."""
-        inside, outside = self.combine(self._projected() @ turn), to_device(self.coupling @ self._tail(turn), self.rows)
+        inside, outside = self.combine(self._projected() @ turn), to_device(self._outside(turn), self.rows)
         return inside.addmm_(outside.mT, self.rows[self.c + self.dimension :][: self.following]).mT
 
     def restart(self, values: Tensor, turn: Tensor) -> None:
@@ -489,12 +457,3 @@ class Space:
         self.rows[self.c + keep :][: len(block)] = block
         self.matrix.zero_().diagonal()[:keep] = values
         self.dimension, self._near = keep, 0
-
-
-def cholesky(gram: Tensor, least: float) -> Tensor | None:
-    """Return the Cholesky factor of a Gram matrix on the host; None where rows nearly depend on others."""
-    if len(gram) == 1:
-        return gram.sqrt()
-    size = gram.diagonal().sqrt()
-    factor, failed = torch.linalg.cholesky_ex(gram / size / size[:, None])
-    return None if int(failed) or float(factor.diagonal().amin()) < least else size[:, None] * factor

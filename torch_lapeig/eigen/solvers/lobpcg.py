@@ -55,7 +55,18 @@ class Lobpcg:
 
     def __post_init__(self) -> None:
         check_options(self, guards=1, max_iterations=0)
-        _check_preconditioner(self.preconditioner)
+        if (value := self.preconditioner) is None:
+            return
+        expected = "None or a preconditioner such as SmoothedAggregation() or SparseFactors()"
+        checks.check_function(value, "preconditioner", expected)
+        try:
+            inspect.signature(value).bind(None)
+        except ValueError:  # a function of C without a signature
+            return
+        except TypeError as error:
+            raise TypeError(
+                f"preconditioner must be {expected}, called with an operator, got {checks.describe(value)} ({error})"
+            ) from error
 
     def __call__(self, operator: Operator, k: int, tolerance: float, progress: Progress | None = None) -> RitzPairs:
         """Return ``k`` pairs and the guards, or as many as there are nodes of positive degree."""
@@ -76,24 +87,6 @@ class Lobpcg:
         return request.answer(*found, inverse)
 
 
-def _check_preconditioner(value: Any) -> None:
-    """Raise TypeError unless ``value`` is None or callable with one operator; a solver is not."""
-    expected = "None or a preconditioner such as SmoothedAggregation() or SparseFactors()"
-    if value is None:
-        return
-    checks.check_function(value, "preconditioner", expected)
-    try:
-        signature = inspect.signature(value)
-    except ValueError:  # a function of C without a signature
-        return
-    try:
-        signature.bind(None)
-    except TypeError as error:
-        raise TypeError(
-            f"preconditioner must be {expected}, called with an operator, got {checks.describe(value)} ({error})"
-        ) from error
-
-
 @dataclass(frozen=True)
 class TorchLobpcg:
     """`torch.lobpcg`, by its method "ortho", on the matrices of one graph after the other, in float64.
@@ -105,9 +98,8 @@ class TorchLobpcg:
         max_iterations: maximum number of iterations, at least 1.
         seed: of random columns.
 
-    >>> from torch_lapeig import KNN, Laplacian, eigenpairs
-    >>> laplacian = Laplacian(KNN(8)(torch.rand(400, 2).double()))
-    >>> bool(eigenpairs(laplacian, 4, TorchLobpcg()).converged)
+    >>> from torch_lapeig import eigenpairs
+    >>> bool(eigenpairs(torch.arange(400.0).diag(), 4, TorchLobpcg()).converged)
     True
     """
 
@@ -153,9 +145,12 @@ def lobpcg(
     The parts are the values ``(m,)`` on the host, the vectors ``(N, m)``, the iterations done, and whether all pairs
     have converged. It synchronises four times an iteration, twice of these in `basis`.
     """
-    first = _whole_basis(operator, x, null)
+    first = basis(operator, x, null)
+    if (lost := x.shape[1] - first.shape[1]) > 0:  # random columns replace the dependent ones
+        noise = operator.random(lost, lost).reshape(len(x), lost).to(x)
+        first = torch.cat([first, basis(operator, noise, null, first)], 1)
     image, m = operator.matmul(first), first.shape[1]
-    values, turn = operator.same_on_all_ranks(*blocks.symmetric_eigh(*to_host(operator.inner(first, image))))
+    values, turn = operator.nodes.same_on_all_ranks(*blocks.symmetric_eigh(*to_host(operator.inner(first, image))))
     projected, turn = torch.diag(values), to_device(turn, x)
     space, images = (x.new_empty(len(x), 2 * m) for _ in range(2))  # columns of X and directions of the last step
     room = torch.empty_like(image)
@@ -189,7 +184,7 @@ def lobpcg(
         aw = operator.matmul(w)
         cross, own = to_host(operator.inner(xp, aw), operator.inner(w, aw))
         whole = torch.cat([torch.cat([projected, cross], 1), torch.cat([cross.mT, own], 1)])
-        ritz, c = operator.same_on_all_ranks(*blocks.symmetric_eigh(whole))
+        ritz, c = operator.nodes.same_on_all_ranks(*blocks.symmetric_eigh(whole))
         values, cx = ritz[:m], c[:, :m]
         cp = cx[:, moving]
         cp[:m] = 0
@@ -198,12 +193,3 @@ def lobpcg(
         q = xp.shape[1]
         xp, axp = blocks.matmul_into_(space, q, w, c), blocks.matmul_into_(images, q, aw, c)
     return values, xp[:, :m], iteration, False
-
-
-def _whole_basis(operator: Operator, x: Tensor, null: Tensor) -> Tensor:
-    """Return an orthonormal basis of ``x`` beside the null vectors; random columns replace the dependent ones."""
-    found = basis(operator, x, null)
-    if (lost := x.shape[1] - found.shape[1]) > 0:
-        noise = operator.random(lost, lost).reshape(len(x), lost).to(x)
-        found = torch.cat([found, basis(operator, noise, null, found)], 1)
-    return found

@@ -113,8 +113,9 @@ class SmoothedAggregation:
         seed: of the random priorities.
 
     >>> from torch_lapeig import KNN, Laplacian
-    >>> laplacian = Laplacian(KNN(8)(torch.rand(400, 2)))
-    >>> inverse = SmoothedAggregation(coarsest=100)(laplacian.symmetric)
+    >>> inverse = SmoothedAggregation(coarsest=100)(
+    ...     Laplacian(KNN(8)(torch.rand(400, 2))).symmetric
+    ... )
     >>> inverse(torch.rand(400, 3)).shape
     torch.Size([400, 3])
     """
@@ -150,14 +151,9 @@ class SmoothedAggregation:
     ) -> Hierarchy | None:
         """Return the hierarchy of the Laplacian of edges; None where it would end far above the coarsest size.
 
-        The sums over aggregates of an excess on the diagonal are passed to the next level beside the Laplacian, whose
-        row sums stay zero. So no excess is too small to be kept beside the weights.
-
-        Args:
-            row, col: ``(E,)`` int32 or int64, both directions of every edge in CSR order, no loops.
-            weight: ``(E,)``, positive.
-            mass: ``(N,)``, the squares of the entries of the operator's null vector.
-            excess: ``(N,)``, non-negative: excess of the diagonal over the sums of weights; None for 0.
+        Edges are in CSR order, both directions, without loops, with positive weights; ``mass`` ``(N,)`` has the squares
+        of the null vector's entries. The sums over aggregates of an ``excess`` ≥ 0 on the diagonal ``(N,)`` are passed
+        to the next level beside the Laplacian, whose row sums stay zero: none is too small beside the weights.
         """
         generator = torch.Generator(weight.device).manual_seed(self.seed)
         matrix, mass = _laplacian(row, col, weight.double(), len(mass)), mass.double()
@@ -173,16 +169,16 @@ class SmoothedAggregation:
             step = _coarsen(matrix, diagonal, excess, self.max_complexity * first - total, generator)
             if step is None:
                 break
-            total += len(step.matrix.values())
-            mass = (step.restriction @ mass[:, None])[:, 0]
-            raised.append(((step.diagonal > 0) & (step.diagonal < least * mass)).sum())
-            coarse_diagonal = no_smaller(step.diagonal, least * mass)
+            (prolongation, restriction), coarse, below, radius, excess = step
+            total += len(coarse.values())
+            mass = (restriction @ mass[:, None])[:, 0]
+            raised.append(((below > 0) & (below < least * mass)).sum())
+            below = no_smaller(below, least * mass)
             # P and its transpose in scaled coordinates: D^½ P D_c^-½.
-            root, coarse_root = diagonal.clamp_min(0).sqrt(), inverse_root(coarse_diagonal)
-            up = _scale(step.prolongation, root, coarse_root, dtype)
-            down = _scale(step.restriction, coarse_root, root, dtype)
-            levels.append(Level(_unit(matrix, diagonal, dtype), step.radius, up, down))
-            matrix, diagonal, excess = step.matrix, coarse_diagonal, step.excess
+            root, coarse_root = diagonal.clamp_min(0).sqrt(), inverse_root(below)
+            up, down = _scale(prolongation, root, coarse_root, dtype), _scale(restriction, coarse_root, root, dtype)
+            levels.append(Level(_unit(matrix, diagonal, dtype), radius, up, down))
+            matrix, diagonal = coarse, below
         if matrix.shape[0] > max(self.coarsest, 3000):  # too large for a dense inverse
             return None
         # The coarsest level stays in float64, in which its null space and smallest eigenvalues are distinct. Round-off
@@ -202,42 +198,31 @@ def cycle_on_ranks(nodes: Any, operator: Any, options: SmoothedAggregation) -> A
     return NotImplemented
 
 
-class Coarsening(NamedTuple):
-    """Step to the next level: P, Pᵀ, Pᵀ L P, its diagonal with the excess, the spectral radius of D⁻¹ L, the excess."""
-
-    prolongation: Tensor
-    restriction: Tensor
-    matrix: Tensor
-    diagonal: Tensor
-    radius: float
-    excess: Tensor | None
-
-
 def _coarsen(
     matrix: Tensor, diagonal: Tensor, excess: Tensor | None, room: float, generator: torch.Generator
-) -> Coarsening | None:
-    """Return the next coarser level of a Laplacian; None where the number of nodes hardly decreases."""
-    row, col, crow = _rows(matrix), matrix.col_indices(), matrix.crow_indices()
+) -> tuple[tuple[Tensor, Tensor], Tensor, Tensor, float, Tensor | None] | None:
+    """Return P with Pᵀ, Pᵀ L P, its diagonal, the radius of D⁻¹ L, the next excess; None for hardly fewer nodes."""
+    row, col = _rows(matrix), matrix.col_indices()
     size = matrix.values().abs().masked_fill_(row == col, 0)
-    largest = torch.segment_reduce(size, "max", offsets=crow, initial=0, unsafe=True)
+    largest = torch.segment_reduce(size, "max", offsets=matrix.crow_indices(), initial=0, unsafe=True)
     row, col, nearest = strong_edges(row, col, size, largest)
     aggregate, count = aggregates(row, col, nearest, nearest >= 0, generator)
     if count == 0 or count > 0.8 * len(diagonal):
         return None
     radius = _radius(_unit(matrix, diagonal, torch.float64), generator)
-    plain = _indicator(aggregate, count, matrix.dtype)
-    if excess is not None:
-        inside = aggregate >= 0
-        excess = sum_of_groups(excess[inside], aggregate[inside], count)
+    inside = aggregate >= 0
+    crow, col = torch.nn.functional.pad(inside.cumsum(0), (1, 0)).int(), aggregate[inside].int()
+    plain = csr(crow, col, torch.ones_like(col, dtype=matrix.dtype), (len(aggregate), count))
+    excess = None if excess is None else sum_of_groups(excess[inside], aggregate[inside], count)
     smooth = _jacobi_step(matrix, diagonal, aggregate, radius) @ plain
-    products = crow.diff().double() @ smooth.crow_indices().diff().double()
+    products = matrix.crow_indices().diff().double() @ smooth.crow_indices().diff().double()
     # Hubs would fill the coarse matrix: a poorer space without smoothing never has more entries than the level above.
     for prolongation in (smooth, plain) if products <= 30 * len(matrix.values()) else (plain,):
         restriction = prolongation.t().to_sparse_csr()
         coarse, coarse_diagonal = _balance(restriction @ (matrix @ prolongation), excess)
         if len(coarse.values()) <= room:
             break
-    return Coarsening(prolongation, restriction, coarse, coarse_diagonal, radius, excess)
+    return (prolongation, restriction), coarse, coarse_diagonal, radius, excess
 
 
 def strong_edges(row: Tensor, col: Tensor, size: Tensor, largest: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -280,7 +265,6 @@ def _laplacian(row: Tensor, col: Tensor, weight: Tensor, n: int) -> Tensor:
 
 
 def _rows(matrix: Tensor) -> Tensor:
-    """Return the row of each entry of a CSR matrix."""
     crow = matrix.crow_indices()
     return torch.repeat_interleave(crow.diff(), output_size=matrix.values().numel()).to(crow.dtype)
 
@@ -343,14 +327,6 @@ def _null_projector(matrix: Tensor, diagonal: Tensor) -> Tensor:
     volume, extra = (sum_of_groups(part, label, n).index_select(0, label) for part in (diagonal, extra))
     root = torch.where(volume > 0, diagonal / volume, 1).sqrt() * (extra == 0)
     return torch.where(label[:, None] == label, root[:, None] * root, 0)
-
-
-def _indicator(aggregate: Tensor, count: int, dtype: torch.dtype) -> Tensor:
-    """Return CSR ``(n, count)`` with 1 where a node belongs to an aggregate; the row of −1 is empty."""
-    member = aggregate >= 0
-    crow, col = torch.nn.functional.pad(member.cumsum(0), (1, 0)).int(), aggregate[member].int()
-    ones = torch.ones(len(col), dtype=dtype, device=col.device)
-    return csr(crow, col, ones, (len(aggregate), count))
 
 
 def _radius(matrix: Tensor, generator: torch.Generator, products: int = 15) -> float:

@@ -38,9 +38,6 @@ class ShiftInvert:
             raise a ConvergenceError, with compiled loops before anything is factorised.
         seed: of the random blocks.
 
-    Raises:
-        TypeError, ValueError: an option of another type or out of range.
-
     >>> from torch_lapeig import KNN, Laplacian, eigenpairs
     >>> laplacian = Laplacian(KNN(8)(torch.rand(400, 2).double()))
     >>> bool(eigenpairs(laplacian, 4, ShiftInvert()).converged)
@@ -65,27 +62,22 @@ class ShiftInvert:
 
     def _solve(self, request: Request) -> RitzPairs:
         operator, bound, shift = request.operator, request.bound, self.shift
-        while (inverse := self._factors(shifted(operator, shift, self))).negative:
+        memory = budget_of(torch.device("cpu")).factors if self.memory is None else self.memory
+        while (inverse := self._factors(shifted(operator, shift, self), memory)).negative:
             if shift > MOST_ROUNDING:
-                self._refuse(request)
+                smallest = Request(operator, request.null[:, :0], 1, 1, SURE, None)
+                least = pairs_by_krylov(smallest, Form(operator, operator.matmul), self.max_products, self.seed).values
+                raise checks.ConvergenceError(
+                    f"the matrix must be positive semidefinite, got an eigenvalue of about {float(least):.1e}; add a "
+                    "number to its diagonal and subtract it from the eigenvalues"
+                )
             shift *= 10  # the rounding of the entries, perhaps to float32, has made an eigenvalue negative
-        form = Form(operator, inverse, inverse=inverse, sigma=-shift * bound, memory=self.budget)
+        form = Form(operator, inverse, inverse=inverse, sigma=-shift * bound, memory=memory)
         size = 0 if self.basis is None else max(self.basis, request.columns + 2 * WIDTH)
         return pairs_by_krylov(request, form, self.max_products, self.seed, size)
 
-    def _refuse(self, request: Request) -> None:
-        """Raise the error of a matrix that is not positive semidefinite."""
-        operator = request.operator
-        smallest = Request(operator, request.null[:, :0], 1, 1, SURE, None)
-        least = pairs_by_krylov(smallest, Form(operator, operator.matmul), self.max_products, self.seed).values
-        raise checks.ConvergenceError(
-            f"the matrix must be positive semidefinite, got an eigenvalue of about {float(least):.1e}; add a number to "
-            "its diagonal and subtract it from the eigenvalues"
-        )
-
-    def _factors(self, matrix: Shifted) -> Factors:
+    def _factors(self, matrix: Shifted, memory: float) -> Factors:
         """Return factors that fit into the memory; raise as a call does."""
-        memory = self.budget
         is_known = matrix.is_readable and memory < math.inf  # the fill of SuperLU is known only from its factors
         factors = None if is_known and matrix.structure(memory=memory) is None else factors_of(matrix, self)
         if factors is None or factors.bytes > memory:
@@ -94,8 +86,3 @@ class ShiftInvert:
                 f"{memory / 2**30:.3g} GiB of {self}; use Krylov() or the default solver"
             )
         return factors
-
-    @property
-    def budget(self) -> float:
-        """Return the number of bytes that the factors may take."""
-        return budget_of(torch.device("cpu")).factors if self.memory is None else self.memory

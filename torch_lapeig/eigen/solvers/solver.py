@@ -30,17 +30,13 @@ Inverse = Callable[[Tensor], Tensor]
 class Preconditioner(Protocol):
     """Preconditioner for `Lobpcg` and the differentiation rule: `SmoothedAggregation`, `SparseFactors` or your own.
 
-    >>> from torch_lapeig import KNN, HeatKernel, Laplacian, eigenpairs
-    >>> from torch_lapeig.eigen import Lobpcg
+    >>> from torch_lapeig.eigen import Laplacian, Lobpcg, eigenpairs
+    >>> from torch_lapeig.graph import KNN
     >>> def jacobi(operator):
     ...     diagonal = operator.diagonal[:, None] + 1e-6
     ...     return lambda r: r / diagonal
-    >>> x = torch.rand(200, 2, dtype=torch.float64)
-    >>> bool(
-    ...     eigenpairs(
-    ...         Laplacian(HeatKernel()(x, KNN(10)(x))), 3, Lobpcg(preconditioner=jacobi)
-    ...     ).converged
-    ... )
+    >>> laplacian = Laplacian(KNN(10)(torch.rand(200, 2)))
+    >>> bool(eigenpairs(laplacian, 3, Lobpcg(preconditioner=jacobi)).converged)
     True
     """
 
@@ -59,9 +55,7 @@ class RitzPairs(NamedTuple):
             search for copies of multiple values.
         inverses: the preconditioner built for each graph, or None.
 
-    >>> pairs = RitzPairs(
-    ...     torch.zeros(2, 4), torch.zeros(2, 9, 4), 3, torch.tensor([True, False])
-    ... )
+    >>> pairs = RitzPairs(torch.zeros(2, 4), torch.zeros(2, 9, 4), 3, torch.ones(2).bool())
     >>> pairs.part(slice(0, 1)).vectors.shape
     torch.Size([1, 9, 4])
     """
@@ -81,12 +75,11 @@ class RitzPairs(NamedTuple):
 class Solver(Protocol):
     """Solver that `eigenpairs` calls: any object that is called like this.
 
-    >>> from torch_lapeig import KNN, HeatKernel, Laplacian, eigenpairs
+    >>> from torch_lapeig import eigenpairs
     >>> def dense_float64(operator, k, tolerance, progress=None):
     ...     values, vectors = torch.linalg.eigh(operator.to_dense().double())
     ...     return RitzPairs(values[None], vectors[None], 1, torch.tensor([True]))
-    >>> x = torch.rand(60, 2, dtype=torch.float64)
-    >>> bool(eigenpairs(Laplacian(HeatKernel()(x, KNN(10)(x))), 3, dense_float64).converged)
+    >>> bool(eigenpairs(torch.arange(60.0).diag(), 3, dense_float64).converged)
     True
     """
 
@@ -155,10 +148,7 @@ def ratio_to_allowed(
 def ratios(
     values: Array, residuals: Array, wanted: int, tolerance: float, round_off: Array | float
 ) -> tuple[Array, Array, Array]:
-    """Return ratios ``(B, 2)`` of residuals to their maximum: the largest of wanted pairs, and that of the next one.
-
-    With them the largest residuals of the wanted pairs ``(B,)``, and their maxima ``(B,)``.
-    """
+    """Return ratios ``(B, 2)`` to the maximum of residuals: of wanted pairs, the next one; the largest, its maximum."""
     last = values[:, wanted - 1 : wanted].sum(1) if wanted else 0.0
     gap = (values[:, wanted : wanted + 1] - np.reshape(last, (-1, 1))).sum(1)  # 0 without a next value
     allowed = allowed_residual(tolerance, gap, round_off)
@@ -193,9 +183,8 @@ def one_by_one(
         null = item.null_vectors(c)[0]
         request = Request(item, null, k - c, width - c, tolerance, progress)
         # With more components than wanted pairs the next value is 0 too, and nothing is left to solve.
-        answers.append(
-            request.answer(null.new_empty(0), null[:, :0], 0, True) if c == width or c > k else solve(request)
-        )
+        is_known = c == width or c > k
+        answers.append(request.answer(null.new_empty(0), null[:, :0], 0, True) if is_known else solve(request))
     return joined(operator, answers, k)
 
 
