@@ -57,7 +57,7 @@ def test_closed_groups_of_neighbours_warn_everywhere(case):
     zeros = int((values < 1e-13).sum()) - 1
     assert zeros > 0
     assert groups in (zeros + 1, None)
-    module, message = LLE(1, KNN(k)), f"^{zeros} eigenvalues beside"
+    module, message = LLE(1, KNN(k)), f"^{zeros} eigenvalues after"
     for call in (module.fit, module, lambda x: module(x[None]), lambda x: module.out_of_sample(x, x[:1])):
         with pytest.warns(GraphWarning, match=message):
             call(x)
@@ -68,7 +68,7 @@ def test_closed_groups_of_neighbours_warn_everywhere(case):
 def test_zero_eigenvalues_of_a_plane_warn():
     """With next to no regularisation the coordinates of a plane are null vectors, without closed groups."""
     plane = torch.nn.functional.pad(points(80, 2), (0, 1))
-    with pytest.warns(GraphWarning, match="^2 eigenvalues beside"):
+    with pytest.warns(GraphWarning, match="^2 eigenvalues after"):
         LLE(3, KNN(8), reg=1e-10)(plane)
     LLE(3, KNN(8))(plane)
 

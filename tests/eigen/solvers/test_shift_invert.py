@@ -269,5 +269,5 @@ def test_gradients_of_equal_values_nearest_a_number():
     torch.testing.assert_close(values, torch.full_like(values, 0.5))
     (smooth,) = torch.autograd.grad(values.sum(), weight, retain_graph=True)
     assert smooth.abs().max() > 0
-    with pytest.warns(DegeneracyWarning, match="equal eigenvalues as different numbers"):
+    with pytest.warns(DegeneracyWarning, match="distinguishes equal eigenvalues"):
         values[0].backward()
