@@ -86,9 +86,7 @@ def read(given: str, options: Namespace, count: int | None = None) -> Data:
     """Return the rows of a file, ``points.npz:x`` for the array x of several; ``count`` labels should be there."""
     path, member = path_and_member(given)
     if not path.is_file():
-        raise InputError(
-            f"{path} is a folder or a device: name a file" if path.exists() else f"there is no file {path}"
-        )
+        raise InputError(f"there is no file {path}" + ", but a folder or a device" * path.exists())
     kind = "text"
     try:
         with warnings.catch_warnings():
@@ -272,10 +270,9 @@ def _text(path: Path, member: str, options: Namespace, count: int | None) -> Dat
         raise InputError(f"{path}: line {start} has {found}: {way}")
     is_named, said = is_named is not False, f"line {start} names the columns"
     if is_named:
-        way = (
-            f"rename one, or count columns by --no-header --skip-lines {' '.join(map(str, sorted({*skipped, start})))}"
-        )
-        check_distinct(first, f"the names in line {start} of {path}", way if count is None else "rename one")
+        way = f", or count columns by --no-header --skip-lines {' '.join(map(str, sorted({*skipped, start})))}"
+        way = "rename one" + way * (count is None and not isinstance(options.one_hot, dict))  # but of new rows
+        check_distinct(first, f"the names in line {start} of {path}", way)
         names, cells = first, cells.iloc[1:]
     else:
         names, said = [str(i) for i in range(len(first))], "no line names the columns, which are counted from 0"
@@ -297,11 +294,10 @@ def _text(path: Path, member: str, options: Namespace, count: int | None) -> Dat
     account += "".join(f"; skipped: {i} {line[:40]!r}" for i, line in [*skipped.items()][:SHOWN])
     account += "".join(f"; not skipped, unlike before: {i}" for i in [*asked][:SHOWN] if i not in skipped)
     if "" in kept:
-        index, is_other = frame.pop("").rename("name"), options.index in frame
-        said += (
-            f"; the first one, which has no name, is {'left out as --index names another' if is_other else 'the index'}"
-        )
-        index = None if is_other else index
+        index, way = frame.pop("").rename("name"), "the index"
+        if options.index in frame:
+            index, way = None, "left out as --index names another"
+        said += f"; the first one, which has no name, is {way}"
     return Data(str(path), said, frame, index, None, () if is_named else (len(first),), account, skipped)
 
 
