@@ -301,7 +301,7 @@ REFUSED = {
     "svmlight with queries": ({"x.svm": "# c\n1\n1 qid:3 1:0.5\n"}, "", "load_svmlight_file"),
     "svmlight": ({"x.svm": SVMLIGHT}, "", "sparse rows .svmlight.*load_svmlight_file", "points.npz", X),
     "JSON with a mark": ({"x.json": b'\xef\xbb\xbf{"a": 1}'}, "", "JSON.*read_json"),
-    "a folder": ({"folder": os.mkdir}, "", "folder is a folder"),
+    "a folder": ({"folder": os.mkdir}, "", "no file folder, but a folder"),
     "Arrow": ({"x.feather": b"ARROW1"}, "", "read_feather"),
     "bzip2": ({"x.data": bz2.compress(csv().encode())}, "", "a compressed file .*bz2.open", "table.csv", X),
     "JSON": ({"x.json": FRAME.to_json()}, "", "JSON.*read_json", "table.csv", X),

@@ -119,7 +119,7 @@ def test_new_rows_are_embedded_by_names_from_any_folder(folder, capsys, monkeypa
     new.assign(kind="w").to_csv("w.csv", index=False, sep=";", decimal=",")
     refused("'kind' has 'w', its categories are 'u', 'v'", "transform", "moved", "w.csv")
     new.assign(b=np.nan).to_csv("gap.csv", index=False, sep=";", decimal=",")
-    says = "5 of 5 rows have missing .*fill them in, or leave out these rows by --drop-rows-with-missing$"
+    says = "5 of 5 rows have missing .*fill them in$"
     refused(says, "transform", "moved", "gap.csv")
     new.assign(b=1e300).to_csv("huge.csv", index=False, sep=";", decimal=",")
     refused("huge.csv: queries must be at most", "transform", "moved", "huge.csv")

@@ -224,7 +224,7 @@ def load(folder: str | Path) -> tuple[LaplacianEigenmaps, dict[str, Any]]:
         module.load_state_dict(saved["state"])
         saved["shape"] = tuple(saved["shape"])
     except Exception as error:  # of a damaged file, or one of another version
-        raise InputError(f"{path} is damaged or of another version: {' '.join(str(error).split())}") from error
+        raise InputError(f"{path} is damaged or of another version: {str(error).split('. ')[0]}") from error
     return module, saved
 
 

@@ -209,7 +209,7 @@ def _drop_missing(used: Used, source: str, options: Namespace) -> str:
     if not options.drop_rows_with_missing:
         said = ", ".join(f"{used.names[i]!r} {lost[i]}" for i in np.argsort(-lost, kind="stable")[:SHOWN] if lost[i])
         what = f"{len(bad)} of {len(complete)} rows have missing or infinite values ({where}; by column {said})"
-        ways = "fill them in, or leave out these rows by --drop-rows-with-missing"
+        ways = "fill them in" + ", or leave out these rows by --drop-rows-with-missing" * bool(complete.any())
         raise InputError(f"{source}: {what}: {ways}{'' if options.columns else ', or columns by --leave-out'}")
     used.x, used.index = used.x[complete], used.index[complete]
     used.labels = None if used.labels is None else used.labels[complete]

@@ -12,6 +12,7 @@ import zipfile
 from argparse import Namespace
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,7 +26,7 @@ TEXT = ("header", "quotes", "separator", "decimal", "thousands", "encoding", "mi
 SIGNS = {"tab": "\t", r"\t": "\t", "blank": " ", "space": " "}  # other ways to write separators
 ALIKE = (" \u00a0\u2009\u202f", "'\u2019")  # separators of thousands: each of a group means all
 MISSING = {"#N/A", "#NA", "-NaN", "-nan", "<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null"}
-AS_WRITTEN: dict[str, Any] = {"header": None, "dtype": str, "na_filter": False, "low_memory": False}
+AS_WRITTEN: dict[str, Any] = {"header": None, "dtype": object, "na_filter": False, "low_memory": False}
 AS_WRITTEN |= {"skip_blank_lines": False, "skipinitialspace": True}
 SHOWN = 5  # names in a sentence
 LIKELY = ("utf-8", "cp1252", "utf-16", "utf-16-be", "utf-32", "mac_roman", "cp1251")  # encodings of other texts
@@ -85,9 +86,7 @@ def read(given: str, options: Namespace, count: int | None = None) -> Data:
     """Return the rows of a file, ``points.npz:x`` for the array x of several; ``count`` labels should be there."""
     path, member = path_and_member(given)
     if not path.is_file():
-        raise InputError(
-            f"{path} is a folder or a device: name a file" if path.exists() else f"there is no file {path}"
-        )
+        raise InputError(f"there is no file {path}" + ", but a folder or a device" * path.exists())
     kind = "text"
     try:
         with warnings.catch_warnings():
@@ -252,12 +251,18 @@ def _text(path: Path, member: str, options: Namespace, count: int | None) -> Dat
     cells = _cells(path, rest, separator, options)
     breaks = len(rest) - len(cells)
     if cells.shape[1] > 1:  # of one column a blank line is a missing cell
-        cells = cells[(cells != "").any(axis=1)]
-    first, start, is_named = cells.iloc[0].tolist(), start if breaks else int(cells.index[0]), options.header
+        others = cells[cells[0].str.strip() == ""].apply(lambda column: column.str.strip())
+        cells = cells.drop(others.index[(others == "").all(axis=1)])
+    if cells.empty:
+        raise InputError(f"{path} has no cell that is not blank")
+    first, is_named = cells.iloc[0].str.strip().tolist(), options.header
+    start = start if breaks else int(cells.index[0])
     if count is not None:
         is_named, over = _is_named(path, cells, member, count)
         cells = cells.iloc[: len(cells) - over]
-    numbers = numbers_of_text(cells.iloc[0].str.replace("−", "-"), decimal, options.thousands).notna().to_numpy()
+    numbers = (
+        numbers_of_text(cells.iloc[0].str.strip().str.replace("−", "-"), decimal, options.thousands).notna().to_numpy()
+    )
     if is_named is None and (numbers.any() or not any(first)):
         found = f"numbers ({listed(np.array(first)[numbers], 4)})" if numbers.any() else "no names"
         way = "say --header if it names the columns, or --no-header if it is a row like the others"
@@ -265,16 +270,15 @@ def _text(path: Path, member: str, options: Namespace, count: int | None) -> Dat
         raise InputError(f"{path}: line {start} has {found}: {way}")
     is_named, said = is_named is not False, f"line {start} names the columns"
     if is_named:
-        way = (
-            f"rename one, or count columns by --no-header --skip-lines {' '.join(map(str, sorted({*skipped, start})))}"
-        )
-        check_distinct(first, f"the names in line {start} of {path}", way if count is None else "rename one")
+        way = f", or count columns by --no-header --skip-lines {' '.join(map(str, sorted({*skipped, start})))}"
+        way = "rename one" + way * (count is None and not isinstance(options.one_hot, dict))  # but of new rows
+        check_distinct(first, f"the names in line {start} of {path}", way)
         names, cells = first, cells.iloc[1:]
     else:
         names, said = [str(i) for i in range(len(first))], "no line names the columns, which are counted from 0"
     kept, index = {options.index, "" if is_named and not first[0] else options.index}, None
     if options.given == "edges" and count is None:
-        frame = cells.set_axis(names, axis=1)
+        frame = cells.set_axis(names, axis=1).apply(lambda column: column.str.strip())
     else:
         frame = _columns(path, cells, names, (separator, decimal), kept, options)
     if len(first) == 1 and not options.separator and frame.iloc[:, 0].dtype.kind not in "iuf":
@@ -290,11 +294,10 @@ def _text(path: Path, member: str, options: Namespace, count: int | None) -> Dat
     account += "".join(f"; skipped: {i} {line[:40]!r}" for i, line in [*skipped.items()][:SHOWN])
     account += "".join(f"; not skipped, unlike before: {i}" for i in [*asked][:SHOWN] if i not in skipped)
     if "" in kept:
-        index, is_other = frame.pop("").rename("name"), options.index in frame
-        said += (
-            f"; the first one, which has no name, is {'left out as --index names another' if is_other else 'the index'}"
-        )
-        index = None if is_other else index
+        index, way = frame.pop("").rename("name"), "the index"
+        if options.index in frame:
+            index, way = None, "left out as --index names another"
+        said += f"; the first one, which has no name, is {way}"
     return Data(str(path), said, frame, index, None, () if is_named else (len(first),), account, skipped)
 
 
@@ -329,14 +332,14 @@ def _cells(path: Path, lines: dict[int, str], separator: str, options: Namespace
     if "quotes" in options.own and not (breaks if options.quotes else '"' in text):
         raise InputError(f"--{'' if options.quotes else 'no-'}quotes has no effect on {path}: leave it out")
     frame.index = frame.index if breaks else pandas.Index(numbers, name="line")
-    return frame.apply(lambda cells: cells.str.strip())
+    return frame
 
 
 def _is_named(path: Path, cells: Any, member: str, count: int) -> tuple[bool | None, int]:
-    name, *labels = cells[0].tolist()
+    name, *labels = cells[0].str.strip().tolist()
     if cells.shape[1] > 1:
         is_counted = member.isdigit() and int(member) < cells.shape[1]
-        return True if member in cells.iloc[0].tolist() else False if is_counted else None, 0
+        return True if member in cells.iloc[0].str.strip().tolist() else False if is_counted else None, 0
     check_known([member] if member else [], [name, "0"], str(path))
     blank = next((i for i, label in enumerate(reversed(labels)) if label), 0)
     fits = [(named, over) for named in (True, False) for over in range(blank + 1) if len(cells) - named - over == count]
@@ -354,18 +357,23 @@ def _is_named(path: Path, cells: Any, member: str, count: int) -> tuple[bool | N
 
 def _columns(path: Path, cells: Any, names: list[str], signs: tuple[str, str], kept: Any, options: Namespace) -> Any:
     pandas = import_module("pandas")
-    (separator, decimal), thousands, columns, has_acted = signs, options.thousands, {}, False
-    marks = {"", *MISSING} - {*(options.keep or ())} | {*(options.missing or ())}
+    (separator, decimal), thousands, columns = signs, options.thousands, {}
+    words = [*(options.missing or ()), *(options.keep or ())]
+    marks, found = {"", *MISSING} - {*(options.keep or ())} | {*(options.missing or ())}, set()
     for name, (_, column) in zip(names, cells.items(), strict=True):
-        columns[name] = column if name in kept else column.mask(column.isin(marks))
-        numbers = numbers_of_text(columns[name], decimal, thousands)
-        if name not in kept and name not in options.one_hot and (numbers.notna() == columns[name].notna()).all():
-            has_acted |= not numbers.equals(numbers_of_text(columns[name], decimal, None))
-            columns[name] = numbers
-    has_point = cells.apply(lambda column: column.str.contains(decimal, regex=False)).any(axis=None)
-    idle = {"thousands": not has_acted, "decimal": decimal != "." and not has_point}
-    idle["missing"] = any(not (cells == mark).any(axis=None) for mark in options.missing or ())
-    idle["keep"] = any(word not in MISSING or not (cells == word).any(axis=None) for word in options.keep or ())
+        numbers = None if words or name in kept else numbers_of_text(column, decimal, thousands)
+        if numbers is None or numbers.isna().any():  # else without a look at each cell
+            column = column.str.strip()
+            found |= {word for word in words if (column == word).any()}
+            column = column if name in kept else column.mask(column.isin(marks))
+            numbers = numbers_of_text(column, decimal, thousands)
+        is_number = name not in (*kept, *options.one_hot) and bool((numbers.notna() == column.notna()).all())
+        columns[name] = numbers if is_number else column
+        if thousands and is_number and not numbers.equals(numbers_of_text(column, decimal, None)):
+            found.add("thousands")
+    idle = {"thousands": "thousands" not in found, "missing": not {*(options.missing or ())} <= found}
+    idle["keep"] = not {*(options.keep or ())} <= found & {*MISSING}
+    idle["decimal"] = decimal != "." and not any(cells[i].str.contains(decimal, regex=False).any() for i in cells)
     for name in (name for name in idle if idle[name] and name in options.own):
         way = "another --separator such as ';', if cells end there" if decimal == separator else "leave it out"
         raise InputError(f"--{name} has no effect on {path}, where nothing is written so: {way}")
@@ -375,6 +383,11 @@ def _columns(path: Path, cells: Any, names: list[str], signs: tuple[str, str], k
 def numbers_of_text(cells: Any, decimal: str, thousands: str | None) -> Any:
     """Return the numbers that cells write with these signs, NaN where a cell is none: 1,23 is not 123."""
     pandas = import_module("pandas")
+    values = cells.to_numpy(object)
+    if decimal == "." and not thousands and not any("_" in cell for cell in values if isinstance(cell, str)):
+        for dtype in np.int64, np.float64:  # ten times as fast as to_numeric
+            with suppress(ValueError, OverflowError):
+                return pandas.Series(values.astype(dtype), cells.index)
     if thousands:
         sign = next((f"[{group}]" for group in ALIKE if thousands in group), re.escape(thousands))
         pattern = rf"[-+]?[0-9]{{1,3}}({sign}[0-9]{{3}})+({re.escape(decimal)}[0-9]*)?"
