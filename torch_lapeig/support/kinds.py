@@ -237,8 +237,9 @@ def refusals() -> list[Refusal]:
         for name, members in GROUPS.items():
             consumers = consumers.replace(name, members)
         word, says = last.split(" ", 1)
-        because = because.removeprefix("because ")
-        found.append(Refusal(kinds.split(" + "), consumers.split("; "), because, says, errors[word]))
+        found.append(
+            Refusal(kinds.split(" + "), consumers.split("; "), because.removeprefix("because "), says, errors[word])
+        )
     return found
 
 
