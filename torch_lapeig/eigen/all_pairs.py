@@ -48,9 +48,8 @@ class AllPairs(NamedTuple("AllPairs", [("values", Tensor), ("vectors", Tensor), 
                 differentiable, and accurate: ``-torch.expm1(-x)``, not ``1 - torch.exp(-x)``. Derivatives ask for it
                 between eigenvalues, too. Gradients flow to tensors that it uses.
 
-        Raises:
-            TypeError, ValueError: no function; a result of another shape or dtype, or not finite, such as the logarithm
-                of a matrix that is not positive definite.
+        Raises: TypeError, ValueError: no function; a result of another shape or dtype, or not finite, such as the
+        logarithm of a matrix that is not positive definite.
 
         >>> covariance = torch.tensor([[4.0, 0.0], [0.0, 4.0]])
         >>> eigh(covariance).matrix_function(torch.rsqrt)
@@ -95,8 +94,7 @@ def eigh(matrix: Tensor) -> AllPairs:
     Args:
         matrix: ``(..., N, N)``, float32, float64, complex64 or complex128; half precision is taken as float32.
 
-    Raises:
-        TypeError: another type or dtype. ValueError: not square, not finite, or not symmetric (Hermitian).
+    Raises: TypeError: another type or dtype. ValueError: not square, not finite, or not symmetric (Hermitian).
 
     >>> matrix = torch.eye(3, dtype=torch.float64, requires_grad=True)
     >>> pairs = eigh(matrix)

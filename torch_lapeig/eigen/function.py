@@ -38,9 +38,8 @@ class FunctionOperator(Operator):
         dtype, device: of the matrix; default: those of the first parameter, else float64 on the processor.
         seed: of the random columns of tests and estimate.
 
-    Raises:
-        TypeError, ValueError: a result of another dtype or shape, complex, or with NaN; a function that is not
-            symmetric, or depends on a tensor with gradients that is not its argument; an eigenvalue outside [0, bound].
+    Raises: TypeError, ValueError: a result of another dtype or shape, complex, or with NaN; a function that is not
+    symmetric, or depends on a tensor with gradients that is not its argument; an eigenvalue outside [0, bound].
 
     >>> from torch_lapeig import eigenpairs
     >>> stiffness = torch.arange(1.0, 51.0, dtype=torch.float64, requires_grad=True)

@@ -85,14 +85,12 @@ def mesh_laplacian(
         mass: ``"lumped"``, or ``"consistent"`` for the sparse mass of linear elements, |T|/12 (1 + δ_ij) on a triangle
             and |T|/20 (1 + δ_ij) on a tetrahedron; only with the given triangulation.
 
-    Returns:
-        The stiffness and the mass. The stiffness has one known null vector for each component. It is ``of_affinities``,
-        as multigrid needs, if no weight is negative.
+    Returns: The stiffness and the mass. The stiffness has one known null vector for each component. It is
+    ``of_affinities``, as multigrid needs, if no weight is negative.
 
-    Raises:
-        TypeError, ValueError: other types, shapes or numbers; no face; a face twice, or with one vertex twice, or with
-            a vertex outside the mask; an edge of no length; a face of no area, unless ``intrinsic``.
-            ConvergenceError: flips that do not end.
+    Raises: TypeError, ValueError: other types, shapes or numbers; no face; a face twice, or with one vertex twice, or
+    with a vertex outside the mask; an edge of no length; a face of no area, unless ``intrinsic``. ConvergenceError:
+    flips that do not end.
 
     >>> from torch_lapeig import eigenpairs
     >>> square = torch.tensor([[0.0, 0.0], [1.0, 0.0], [1.0, 1.0], [0.0, 1.0]])

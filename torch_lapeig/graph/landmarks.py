@@ -18,14 +18,7 @@ from torch import Tensor
 from torch_lapeig.graph.algebra import both_ways, sum_of_groups
 from torch_lapeig.graph.graph import Graph
 from torch_lapeig.graph.pattern import SparsePattern
-from torch_lapeig.graph.search.exact import (
-    Metric,
-    differentiable_pair_distances,
-    measured,
-    principal_directions,
-    spread_rows,
-    squared_distances,
-)
+from torch_lapeig.graph.search import exact
 from torch_lapeig.graph.search.neighbors import nearest_neighbors
 from torch_lapeig.graph.weights import NewEdges, Weighting
 from torch_lapeig.support import checks
@@ -121,7 +114,7 @@ class Landmarks:
     m: int = 1000
     r: int = 5
     choose: Literal["kmeans", "farthest", "random"] = "kmeans"
-    metric: Metric = "euclidean"
+    metric: exact.Metric = "euclidean"
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -144,7 +137,7 @@ class Landmarks:
 
         Which points make a landmark is chosen without gradients; it is their mean.
         """
-        x = measured(x, self.metric)
+        x = exact.measured(x, self.metric)
         with torch.no_grad():
             members, group, count = self._groups(x.detach())
         if count < 2:
@@ -170,11 +163,11 @@ class Landmarks:
 
     def edges(self, x: Tensor, landmarks: Tensor) -> NewEdges:
         """Return the edges from points ``(Q, D)`` to their nearest landmarks ``(m, D)``, r of each, nearest first."""
-        x = measured(x, self.metric)
+        x = exact.measured(x, self.metric)
         r = min(self.r, len(landmarks))
         point = nearest_neighbors(landmarks.detach(), r, x.detach()).indices.flatten()
         query = torch.arange(len(x), device=x.device).repeat_interleave(r)
-        squared_lengths = differentiable_pair_distances(x, query, landmarks, point)
+        squared_lengths = exact.differentiable_pair_distances(x, query, landmarks, point)
         return NewEdges(query, point, squared_lengths, torch.ones_like(squared_lengths), len(x))
 
     def state(self, weights: Weighting, x: Tensor, landmarks: Tensor, edges: NewEdges) -> Tensor:
@@ -183,7 +176,7 @@ class Landmarks:
         row, col, _ = both_ways(edges.query, edges.point + len(x), total)
         ones = torch.ones_like(row, dtype=x.dtype)
         graph = Graph.trusted(SparsePattern.trusted(row, col, (total,), False), ones)
-        return weights.state(torch.cat([measured(x, self.metric), landmarks]), graph)[len(x) :]
+        return weights.state(torch.cat([exact.measured(x, self.metric), landmarks]), graph)[len(x) :]
 
 
 def _principal_coordinates(x: Tensor) -> Tensor:
@@ -191,7 +184,8 @@ def _principal_coordinates(x: Tensor) -> Tensor:
     x = x / checks.power_of_two(x, (0, 1))  # so that no square overflows
     x = x - x.mean(0)
     directions = 32  # three steps of k-means take 0.25 s of MNIST's test set, in all 784 dimensions 2 s
-    return x if x.shape[1] <= directions else x @ principal_directions(x[spread_rows(len(x), 2048)], directions)
+    some = x[exact.spread_rows(len(x), 2048)]
+    return x if x.shape[1] <= directions else x @ exact.principal_directions(some, directions)
 
 
 def _k_means(rows: Tensor, m: int) -> Tensor:
@@ -211,7 +205,7 @@ def _farthest(rows: Tensor, m: int) -> Tensor:
     rows = rows / checks.power_of_two(rows, (0, 1))
     chosen, distance = [rows.new_zeros((), dtype=torch.int64)], rows.new_full((len(rows),), torch.inf)
     for _ in range(m - 1):
-        distance = distance.minimum(squared_distances(rows[chosen[-1]][None], rows)[0])
+        distance = distance.minimum(exact.squared_distances(rows[chosen[-1]][None], rows)[0])
         chosen.append(distance.argmax())
     return torch.stack(chosen)
 

@@ -19,14 +19,6 @@ import torch
 from torch import Tensor
 
 from torch_lapeig.graph import algebra
-from torch_lapeig.graph.algebra import (
-    gather,
-    label_components,
-    median_of_groups,
-    offsets_of_groups,
-    order_of_groups,
-    sum_of_groups,
-)
 from torch_lapeig.graph.search.exact import squared_distances
 from torch_lapeig.native import calls as native
 from torch_lapeig.support import checks, precision
@@ -152,7 +144,7 @@ class PatternBase:
 
     def medians(self, values: Tensor, group: Tensor, total: int) -> Tensor:
         """Return the lower median ``(total,)`` of the values on the edges of each group; 1 for an empty group."""
-        return median_of_groups(values, group, total)
+        return algebra.median_of_groups(values, group, total)
 
     def numbered_parts(self, labels: Tensor, active: Tensor) -> tuple[Tensor, Tensor]:
         """Return labels 0, 1, … ``(B, N)`` of components of active nodes, 0 elsewhere, and their number ``(B,)``."""
@@ -258,12 +250,12 @@ class SparsePattern(PatternBase):
     def reverse(self) -> Tensor:
         """Return the position of edge (j, i) for every edge (i, j), ``(E,)``."""
         # A stable sort by column lists the edges (i, j) in the order of (j, i), and reversing twice is the identity.
-        return order_of_groups(self.col, self.total)
+        return algebra.order_of_groups(self.col, self.total)
 
     @cached_property
     def crow(self) -> Tensor:
         """Return the position where each row's edges begin, ``(total + 1,)``."""
-        return offsets_of_groups(self.row, self.total)
+        return algebra.offsets_of_groups(self.row, self.total)
 
     @cached_property
     def has_hubs(self) -> bool:
@@ -278,20 +270,20 @@ class SparsePattern(PatternBase):
 
     def at_row(self, nodes: Tensor) -> Tensor:
         """Return node values at the first node of each edge."""
-        return gather(nodes.reshape(-1), self.row)
+        return algebra.gather(nodes.reshape(-1), self.row)
 
     def at_col(self, nodes: Tensor) -> Tensor:
         """Return node values at the second node of each edge."""
-        return gather(self.at_columns(nodes.reshape(-1)), self.col)
+        return algebra.gather(self.at_columns(nodes.reshape(-1)), self.col)
 
     def sum_rows(self, values: Tensor) -> Tensor:
         """Return Σ_j of edge values, of the graph's shape."""
-        return sum_of_groups(values, self.row, self.total).reshape(self.shape)
+        return algebra.sum_of_groups(values, self.row, self.total).reshape(self.shape)
 
     def transpose(self, values: Tensor) -> Tensor:
         """Return the values of the reversed edges."""
         self._check_fit(values)
-        return gather(values, self.reverse)
+        return algebra.gather(values, self.reverse)
 
     def without_loops(self, values: Tensor) -> Tensor:
         """Return the values with self loops set to zero."""
@@ -371,7 +363,7 @@ class SparsePattern(PatternBase):
         """Return component labels by edges of positive weight, of the graph's shape; ascending by node."""
         checks.check_outside_func(weight, "weight")
         col = torch.where(weight > 0, self.col, self.row)  # edges of no weight become loops, which join nothing
-        return label_components(self.row, col, self.total, self.crow).reshape(self.shape)
+        return algebra.label_components(self.row, col, self.total, self.crow).reshape(self.shape)
 
     def edges_of(self, nodes: Tensor) -> tuple[Tensor, Tensor]:
         """Return for each edge from ``nodes``, int64 ``(M,)``, its first node's position there, and the edge's number.
@@ -528,7 +520,7 @@ class DensePattern(PatternBase):
             return graph.repeat_interleave(self.shape[-1]).reshape(self.shape)
         total, n = math.prod(self.shape), self.shape[-1]
         node, place = (weight.reshape(total, n) > 0).nonzero(as_tuple=True)
-        return label_components(node, node - node % n + place, total).reshape(self.shape)
+        return algebra.label_components(node, node - node % n + place, total).reshape(self.shape)
 
     def _are_connected(self, weight: Tensor) -> bool:
         """Return whether few products show that the first node of each graph reaches all others."""

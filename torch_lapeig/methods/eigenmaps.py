@@ -203,8 +203,8 @@ class LaplacianEigenmaps(GraphEmbedding):
 
         ``embedding_`` holds the rows of the landmarks, ``train_points``, as the points are not kept.
 
-        Raises:
-            TypeError, ValueError: invalid blocks; other rules than `Landmarks`. RuntimeError: ``resume`` without a fit.
+        Raises: TypeError, ValueError: invalid blocks; other rules than `Landmarks`. RuntimeError: ``resume`` without a
+        fit.
 
         >>> x = torch.rand(500, 3, dtype=torch.float64)
         >>> model = LaplacianEigenmaps(2, Landmarks(50)).fit_stream([x[:250], x[250:]])

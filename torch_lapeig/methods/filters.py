@@ -70,8 +70,8 @@ def spectral_function(pairs: Eigenpairs, phi: Response) -> Tensor:
 
     Returns: ``(m, k, k)`` or ``(B, m, k, k)``, of the dtype of the vectors: Hermitian for complex pairs.
 
-    Raises:
-        TypeError, ValueError: arguments or responses of wrong type, dtype or shape; φ or its derivative is not finite.
+    Raises: TypeError, ValueError: arguments or responses of wrong type, dtype or shape; φ or its derivative is not
+    finite.
 
     >>> from torch_lapeig import Graph, Laplacian, eigenpairs
     >>> path = Graph.from_edge_index(torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
@@ -264,8 +264,8 @@ class WaveletResponse:
         levels: from 0 to 30. bound: largest eigenvalue, 2 for the normalised Laplacians, where p are the eigenvalues
             of (I + D⁻¹ W) / 2.
 
-    Raises:
-        TypeError, ValueError: an argument of another type or out of range; when called, an eigenvalue above ``bound``.
+    Raises: TypeError, ValueError: an argument of another type or out of range; when called, an eigenvalue above
+    ``bound``.
 
     >>> WaveletResponse(1)(torch.tensor([[1.0]]))
     tensor([[0.5000, 0.2500, 0.2500]])

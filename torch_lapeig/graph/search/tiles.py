@@ -21,15 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torch_lapeig.graph.search.exact import (
-    Nearest,
-    NeighborPairs,
-    Sets,
-    nearest_in_sets,
-    pairs_in_sets,
-    principal_directions,
-    spread_rows,
-)
+from torch_lapeig.graph.search import exact
 from torch_lapeig.support.progress import reporting
 from torch_lapeig.support.threads import together
 from torch_lapeig.support.tuning import rows_of_block
@@ -56,9 +48,9 @@ class Tiles:
 
     def __init__(self, x: Tensor, k: int = 0) -> None:
         self.x, self.size = x, max(TILE_POINTS, 2 * k)
-        sample = x[spread_rows(len(x), 1024)].double()  # to learn the directions from
+        sample = x[exact.spread_rows(len(x), 1024)].double()  # to learn the directions from
         self.middle = sample.mean(0)
-        self.directions = principal_directions(sample - self.middle, min(8, x.shape[1]))
+        self.directions = exact.principal_directions(sample - self.middle, min(8, x.shape[1]))
         self.own, largest = self._blocks(x)
         self.low, self.high = self.own.image.aminmax(dim=1)
         self.padding = int((~self.own.valid).sum(1).max())
@@ -68,7 +60,7 @@ class Tiles:
         # Distances whose squares underflow, and the rounding of images.
         self.least = math.sqrt(2 * d * limits.tiny) + 64 * d * 2.0**-52 * largest
 
-    def nearest(self, k: int, queries: Tensor | None, budget: int, reach: Tensor | None = None) -> Nearest | None:
+    def nearest(self, k: int, queries: Tensor | None, budget: int, reach: Tensor | None = None) -> exact.Nearest | None:
         """Return the points nearest to queries, or to each other point, ``(Q, k)``; None where tiles do not pay."""
         itself = queries is None
         blocks, asked = (self.own, self.x) if queries is None else (self._blocks(queries)[0], queries)
@@ -81,8 +73,9 @@ class Tiles:
 
         def near(some: Tensor) -> BlockTiles:
             numbers = self.own.number[guide[some]]
-            sets = Sets(self.x[numbers], asked[blocks.number[some]], torch.ones_like(numbers, dtype=torch.bool), False)
-            kth = nearest_in_sets(sets, wanted, budget).squared_distances[..., -1]
+            there = torch.ones_like(numbers, dtype=torch.bool)
+            sets = exact.Sets(self.x[numbers], asked[blocks.number[some]], there, False)
+            kth = exact.nearest_in_sets(sets, wanted, budget).squared_distances[..., -1]
             within = kth.double().sqrt() * self.slack + self.least
             if reach is not None:  # beyond which the result may hold any points
                 within = torch.minimum(within, reach.double()[blocks.number[some]] * self.slack + self.least)
@@ -91,15 +84,15 @@ class Tiles:
         indices = torch.empty(len(asked), k, dtype=torch.int64)
         distances = self.x.new_empty(len(asked), k)
 
-        def search(number: Tensor, is_query: Tensor, members: Tensor, sets: Sets) -> None:
-            place, squares = nearest_in_sets(sets, k + itself, budget)
-            found = Nearest(members.gather(1, place.flatten(1)).view(place.shape)[is_query], squares[is_query])
+        def search(number: Tensor, is_query: Tensor, members: Tensor, sets: exact.Sets) -> None:
+            place, squares = exact.nearest_in_sets(sets, k + itself, budget)
+            found = exact.Nearest(members.gather(1, place.flatten(1)).view(place.shape)[is_query], squares[is_query])
             number = number[is_query]
             indices[number], distances[number] = without_own(found, number) if itself else found
 
-        return Nearest(indices, distances) if self._search(blocks, asked, near, search) else None
+        return exact.Nearest(indices, distances) if self._search(blocks, asked, near, search) else None
 
-    def within(self, reach: Tensor, queries: Tensor | None, budget: int) -> NeighborPairs | None:
+    def within(self, reach: Tensor, queries: Tensor | None, budget: int) -> exact.NeighborPairs | None:
         """Return all pairs with d² ≤ ``reach`` ``(N,)`` of the point, ascending; None where tiles do not pay."""
         blocks, asked = (self.own, self.x) if queries is None else (self._blocks(queries)[0], queries)
         farthest = reach[self.own.number].amax(1).double().sqrt() * self.slack + self.least
@@ -109,19 +102,19 @@ class Tiles:
             return self._near(image, image.new_zeros(image.shape[:2]), farthest, None)
 
         nobody = self.own.number.new_zeros(0)
-        found = [NeighborPairs(nobody, nobody, nobody, self.x.new_zeros(0))]
+        found = [exact.NeighborPairs(nobody, nobody, nobody, self.x.new_zeros(0))]
 
-        def search(number: Tensor, is_query: Tensor, members: Tensor, sets: Sets) -> None:
-            item, query, point, squares = pairs_in_sets(sets, reach[members], budget)
+        def search(number: Tensor, is_query: Tensor, members: Tensor, sets: exact.Sets) -> None:
+            item, query, point, squares = exact.pairs_in_sets(sets, reach[members], budget)
             kept = is_query[item, query]
             query, point = number[item, query], members[item, point]
             if queries is None:
                 kept &= query != point
-            found.append(NeighborPairs(torch.zeros_like(query), query, point, squares).take(kept))
+            found.append(exact.NeighborPairs(torch.zeros_like(query), query, point, squares).take(kept))
 
         if not self._search(blocks, asked, near, search):
             return None
-        every = NeighborPairs.cat(found)
+        every = exact.NeighborPairs.cat(found)
         return every.take(torch.from_numpy(np.argsort((every.query * len(self.x) + every.point).numpy())))
 
     def _blocks(self, x: Tensor) -> tuple[Blocks, float]:
@@ -185,7 +178,7 @@ class Tiles:
             members = members[:, : int((members < len(self.x)).sum(1).max())]
             number, there = blocks.number[some], members < len(self.x)
             members = members.clamp_max(len(self.x) - 1)
-            search(number, blocks.valid[some], members, Sets(self.x[members], asked[number], there, False))
+            search(number, blocks.valid[some], members, exact.Sets(self.x[members], asked[number], there, False))
 
         row_bytes = member.shape[1] * (self.x.shape[1] * self.x.element_size() + 16)
         most = rows_of_block(row_bytes, self.x.device, "cache")
@@ -201,7 +194,7 @@ def _bisected(y: Tensor, size: int) -> Blocks:
     parts = 2 ** max(0, math.floor(math.log2(n / size)))
     whole = math.ceil(n / parts) * parts
     slot, number = torch.arange(whole)[None], torch.arange(n)
-    number = torch.cat([number, spread_rows(n, whole - n)])
+    number = torch.cat([number, exact.spread_rows(n, whole - n)])
     y = y[number][None]
     while len(slot) < parts:
         half = slot.shape[1] // 2
@@ -222,8 +215,8 @@ def _squared_gaps(low: Tensor, high: Tensor, other_low: Tensor, other_high: Tens
     return squares
 
 
-def without_own(found: Nearest, own: Tensor) -> Nearest:
+def without_own(found: exact.Nearest, own: Tensor) -> exact.Nearest:
     """Return neighbours ``(Q, k)`` of ``(Q, k + 1)`` without each query's own number ``own`` ``(Q,)``."""
     itself = found.indices == own[:, None]
     itself[:, -1] |= ~itself.any(1)  # the query itself is absent behind k + 1 copies
-    return Nearest(*(part[~itself].reshape(-1, part.shape[1] - 1) for part in found))
+    return exact.Nearest(*(part[~itself].reshape(-1, part.shape[1] - 1) for part in found))
