@@ -44,7 +44,7 @@ MUTANTS = (
     ),
     Mutant("eigen/problem.py", "allowed_residual(problem.", "allowed_residual(100 * problem.", UNFOUND),
     Mutant("eigen/problem.py", "<= allowed) & is_orthonormal", "<= allowed)", UNFOUND),
-    Mutant("eigen/solve.py", "given.double() if", "given if", "tests/eigen/solvers/test_solvers.py -k that_float32"),
+    Mutant("eigen/solve.py", "given.double() if", "given if", "tests/eigen/test_matrices.py -k near_the_largest"),
     Mutant("eigen/gradient/cg.py", "return best, left", "return z, norms(target - image(z))", UNFOUND),
     Mutant("eigen/gradient/cg.py", "energy.isfinite() & (energy > 0), fresh", "energy > torch.inf, fresh", UNFOUND),
     Mutant("graph/distances.py", "> 0.01 * rows", "> 10 * rows", "tests/test_errors.py -k APART"),
