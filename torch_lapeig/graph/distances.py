@@ -32,12 +32,9 @@ class Precomputed:
     Raises: ValueError: another ``kind``.
 
     >>> from torch_lapeig import MDS
-    >>> distances = torch.tensor(
-    ...     [[0.0, 1.0, 3.0], [1.0, 0.0, 2.0], [3.0, 2.0, 0.0]], dtype=torch.float64
-    ... )
-    >>> torch.cdist(y := MDS(1, metric=Precomputed("distance"))(distances), y).allclose(
-    ...     distances
-    ... )
+    >>> x = torch.tensor([[0.0, 1.0, 3.0], [1.0, 0.0, 2.0], [3.0, 2.0, 0.0]])
+    >>> y = MDS(1, metric=Precomputed("distance"))(x.double())
+    >>> torch.allclose(torch.cdist(y, y), x.double())
     True
     """
 

@@ -19,7 +19,7 @@ from torch_lapeig.graph.algebra import both_ways, sum_of_groups
 from torch_lapeig.graph.graph import Graph
 from torch_lapeig.graph.pattern import SparsePattern
 from torch_lapeig.graph.search import exact
-from torch_lapeig.graph.search.neighbors import nearest_neighbors
+from torch_lapeig.graph.search.neighbors import first_copies, nearest_neighbors
 from torch_lapeig.graph.weights import NewEdges, Weighting
 from torch_lapeig.support import checks
 from torch_lapeig.support.tuning import rows_of_block
@@ -43,12 +43,6 @@ class LandmarkSums(NamedTuple):
     key: Tensor
     value: Tensor  # float64 whatever the dtype of the points, as a stream may have many of them
     m: int
-
-    @classmethod
-    def of_none(cls, m: int, device: torch.device) -> LandmarkSums:
-        """Return the sums over no point."""
-        empty = torch.zeros(0, dtype=torch.int64, device=device)
-        return cls(empty, empty.double(), m)
 
     @classmethod
     def of_graph(cls, edge_index: Tensor, weight: Tensor, m: int) -> LandmarkSums:
@@ -103,10 +97,8 @@ class Landmarks:
     Raises: TypeError: an argument of another type. ValueError: out of range; r > m; unknown words.
 
     >>> from torch_lapeig import LaplacianEigenmaps
-    >>> x = torch.rand(
-    ...     500, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0)
-    ... )
-    >>> model = LaplacianEigenmaps(2, Landmarks(50)).fit(x)
+    >>> x = torch.rand(500, 2, generator=torch.Generator().manual_seed(0))
+    >>> model = LaplacianEigenmaps(2, Landmarks(50)).fit(x.double())
     >>> model.embedding_.shape, model.train_points.shape
     (torch.Size([500, 2]), torch.Size([50, 2]))
     """
@@ -158,7 +150,8 @@ class Landmarks:
             number, group = _k_means(_principal_coordinates(sample), m).unique(return_inverse=True)
             return members, group, len(number)
         chosen = _farthest(sample, m) if self.choose == "farthest" else torch.arange(m, device=x.device)
-        chosen = _without_copies(sample, chosen)
+        # Copies would share the points near them.
+        chosen = chosen[first_copies(sample[chosen], torch.ones_like(chosen, dtype=torch.bool), 1)]
         return members[chosen], torch.arange(len(chosen), device=x.device), len(chosen)
 
     def edges(self, x: Tensor, landmarks: Tensor) -> NewEdges:
@@ -208,11 +201,3 @@ def _farthest(rows: Tensor, m: int) -> Tensor:
         distance = distance.minimum(exact.squared_distances(rows[chosen[-1]][None], rows)[0])
         chosen.append(distance.argmax())
     return torch.stack(chosen)
-
-
-def _without_copies(rows: Tensor, chosen: Tensor) -> Tensor:
-    """Return the chosen rows without those that equal another one: copies would share the points near them."""
-    distinct, number = rows[chosen].unique(dim=0, return_inverse=True)
-    place = torch.arange(len(number), device=number.device)
-    first = place[: len(distinct)].scatter_reduce(0, number, place, "amin", include_self=False)
-    return chosen[first.sort().values]

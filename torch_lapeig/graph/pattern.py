@@ -187,11 +187,8 @@ class SparsePattern(PatternBase):
     Raises: TypeError, IndexError, ValueError: wrong dtypes, shapes or ranges; loops in spite of ``loops=False``.
 
     >>> path = SparsePattern(torch.tensor([0, 1, 1, 2]), torch.tensor([1, 0, 2, 1]), (3,))
-    >>> (
-    ...     path.sum_rows(torch.ones(4)),
-    ...     path.squared_lengths(torch.tensor([[0.0], [1.0], [3.0]])),
-    ... )
-    (tensor([1., 2., 1.]), tensor([1., 1., 4., 4.]))
+    >>> path.squared_lengths(torch.tensor([[0.0], [1.0], [3.0]]))
+    tensor([1., 1., 4., 4.])
     """
 
     def __init__(self, row: Tensor, col: Tensor, shape: tuple[int, ...], loops: bool | None = None) -> None:

@@ -203,35 +203,19 @@ class ExtendingRule(NeighborRule, Protocol):
     Methods keep the state of a fit in their ``state_dict`` and hand it to ``extend`` together with the points.
 
     >>> from torch_lapeig import HeatKernel, LaplacianEigenmaps
-    >>> class Grid:  # joins points of the same or of touching cells of a grid
-    ...     def __init__(self, cell):
-    ...         self.cell = cell
-    ...
-    ...     def _cells(self, x):
-    ...         return (x / self.cell).floor()
-    ...
-    ...     def _touching(self, cells, others):
-    ...         return (cells[:, None] - others).abs().amax(-1) <= 1
+    >>> class Stretched:  # neighbours after the coordinates are multiplied by numbers
+    ...     rule, scale = KNN(8), torch.tensor([1.0, 3.0], dtype=torch.float64)
     ...
     ...     def __call__(self, x, mask=None):
-    ...         return self.with_state(x)[0]
+    ...         return self.rule(x * self.scale, mask)
     ...
     ...     def with_state(self, x):
-    ...         cells = self._cells(x)
-    ...         joined = self._touching(cells, cells).to(x.dtype).fill_diagonal_(0)
-    ...         return Graph.from_dense(joined).to_sparse(), cells
+    ...         return self.rule.with_state(x * self.scale)
     ...
     ...     def extend(self, queries, x, state):
-    ...         query, point = self._touching(self._cells(queries), state).nonzero(
-    ...             as_tuple=True
-    ...         )
-    ...         equal = (queries[:, None] == x).all(-1)
-    ...         same = torch.where(equal.any(1), equal.int().argmax(1), -1)
-    ...         return Extension(query, point, torch.ones(len(query), dtype=x.dtype), same)
-    >>> x = torch.rand(
-    ...     100, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0)
-    ... )
-    >>> module = LaplacianEigenmaps(2, Grid(0.15), HeatKernel(0.02)).fit(x)
+    ...         return self.rule.extend(queries * self.scale, x * self.scale, state)
+    >>> x = torch.rand(100, 2, generator=torch.Generator().manual_seed(0)).double()
+    >>> module = LaplacianEigenmaps(2, Stretched(), HeatKernel(0.02)).fit(x)
     >>> torch.allclose(module.transform(x[:5]), module.embedding_[:5])
     True
     """
