@@ -431,16 +431,6 @@ def kth_of_groups(values: Tensor, group: Tensor, total: int, k: int | None) -> T
     return with_equal_parts(torch.where(count > 0, bare[order[place]], 1.0), values, group)
 
 
-def median_of_groups(values: Tensor, group: Tensor, total: int) -> Tensor:
-    """Return the lower median ``(total,)`` of each group; 1 for an empty group. Arguments as `kth_of_groups`."""
-    if values.device.type != "cpu" or (group.diff() < 0).any():
-        return kth_of_groups(values, group, total, None)
-    counts = [int(count) for count in group.bincount(minlength=total)]  # tolist fails in torch.func before torch 2.11
-    parts = checks.primal(values).split(counts)
-    medians = [part.median() if len(part) else part.new_ones(()) for part in parts]  # selection is faster than sorting
-    return with_equal_parts(torch.stack(medians), values, group)
-
-
 def with_equal_parts(
     chosen: Tensor, values: Tensor, group: Tensor, add: Callable[[Tensor], Tensor] = lambda part: part
 ) -> Tensor:

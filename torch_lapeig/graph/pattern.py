@@ -144,7 +144,12 @@ class PatternBase:
 
     def medians(self, values: Tensor, group: Tensor, total: int) -> Tensor:
         """Return the lower median ``(total,)`` of the values on the edges of each group; 1 for an empty group."""
-        return algebra.median_of_groups(values, group, total)
+        if values.device.type != "cpu" or (group.diff() < 0).any():
+            return algebra.kth_of_groups(values, group, total, None)
+        counts = [int(count) for count in group.bincount(minlength=total)]  # tolist fails in torch.func before 2.11
+        parts = checks.primal(values).split(counts)
+        medians = [part.median() if len(part) else part.new_ones(()) for part in parts]  # faster than sorting
+        return algebra.with_equal_parts(torch.stack(medians), values, group)
 
     def numbered_parts(self, labels: Tensor, active: Tensor) -> tuple[Tensor, Tensor]:
         """Return labels 0, 1, … ``(B, N)`` of components of active nodes, 0 elsewhere, and their number ``(B,)``."""
@@ -394,18 +399,13 @@ class SparsePattern(PatternBase):
         order = inside[(row[inside] * count + col[inside]).argsort()]
         return SparsePattern.trusted(row[order], col[order], (count,), loops), edge[order]
 
-    def part_of(self, graphs: slice) -> Part:
-        """Return some graphs of a batch, one after the other."""
-        n, first = self.shape[-1], graphs.start * self.shape[-1]
-        edges = slice(int(self.crow[first]), int(self.crow[graphs.stop * n]))
-        shape = (graphs.stop - graphs.start, n)
-        row, col = self.row[edges] - first, self.col[edges] - first
-        return SparsePattern.trusted(row, col, shape, self.loops and None), edges
-
-    def item_of(self, b: int) -> Part:
-        """Return one graph of a batch."""
-        pattern, edges = self.part_of(slice(b, b + 1))
-        return SparsePattern.trusted(pattern.row, pattern.col, self.shape[-1:], pattern.loops), edges
+    def part_of(self, graphs: slice | int) -> Part:
+        """Return some graphs of a batch, one after the other, or a single one."""
+        n, is_one = self.shape[-1], isinstance(graphs, int)
+        first, stop = (graphs, graphs + 1) if isinstance(graphs, int) else (graphs.start, graphs.stop)
+        edges = slice(int(self.crow[first * n]), int(self.crow[stop * n]))
+        row, col = self.row[edges] - first * n, self.col[edges] - first * n
+        return SparsePattern.trusted(row, col, (n,) if is_one else (stop - first, n), self.loops and None), edges
 
     def bandwidth_reducing_order(self) -> Tensor:
         """Return the reverse Cuthill–McKee order of nodes, int64 ``(total,)``; it puts neighbours close in memory."""
@@ -540,13 +540,10 @@ class DensePattern(PatternBase):
         pairs = (place[:, None], place) if len(self.shape) == 1 else (item[:, None], place[:, None], place)
         return DensePattern((len(nodes),)), pairs
 
-    def part_of(self, graphs: slice) -> Part:
-        """Return some graphs of a batch, one after the other."""
-        return DensePattern((graphs.stop - graphs.start, self.shape[-1])), graphs
-
-    def item_of(self, b: int) -> Part:
-        """Return one graph of a batch."""
-        return DensePattern(self.shape[1:]), b
+    def part_of(self, graphs: slice | int) -> Part:
+        """Return some graphs of a batch, one after the other, or a single one."""
+        count = () if isinstance(graphs, int) else (graphs.stop - graphs.start,)
+        return DensePattern((*count, self.shape[-1])), graphs
 
 
 Pattern = SparsePattern | DensePattern

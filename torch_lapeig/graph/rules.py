@@ -231,7 +231,12 @@ class ExtendingRule(NeighborRule, Protocol):
 
 def check_rule(neighbors: Any, others: str = "") -> None:
     """Raise TypeError, which names ``others`` as accepted too, unless a rule is called as a `NeighborRule` is."""
-    if isinstance(neighbors, type) or not _takes_a_mask(neighbors):
+    function = neighbors.forward if isinstance(neighbors, torch.nn.Module) else neighbors
+    try:
+        named = set(inspect.signature(function).parameters)
+    except (TypeError, ValueError):  # not callable, or not a function of Python
+        named = set()
+    if isinstance(neighbors, type) or "mask" not in named:
         raise TypeError(
             f"neighbors must be KNN(k), Radius(r){others} or another NeighborRule, called as neighbors(x, mask), got "
             f"{checks.describe(neighbors)}"
@@ -279,16 +284,6 @@ def _check_graph_of(graph: Any, x: Tensor, mask: Tensor | None) -> Graph:
     found = found._with(mask=mask)
     found._check_padding(name)
     return found
-
-
-def _takes_a_mask(rule: Any) -> bool:
-    """Return whether an object accepts an argument ``mask``, which distinguishes rules from other callables."""
-    function = rule.forward if isinstance(rule, torch.nn.Module) else rule
-    try:
-        names = inspect.signature(function).parameters
-    except (TypeError, ValueError):  # not callable, or not a function of Python
-        return False
-    return "mask" in names
 
 
 @checks.with_advice
@@ -556,7 +551,7 @@ def check_rule_and_weights(neighbors: Any, weights: Any) -> Weighting | None:
         check_rule(neighbors, ', Precomputed("affinity" or "distance")')
     elif neighbors.kind == "kernel":
         raise ValueError(f'neighbors must be a rule such as KNN(10), or Precomputed("affinity"), got {neighbors}')
-    if neighbors != Precomputed("affinity"):
+    if not isinstance(neighbors, Precomputed) or neighbors.kind == "distance":
         return HeatKernel() if weights is None else weights
     if weights is not None:
         raise ValueError(

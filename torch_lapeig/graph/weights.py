@@ -145,10 +145,8 @@ class Weighting(Configured, nn.Module, abc.ABC):
     def forward(self, x: Tensor, graph: Graph) -> Graph:
         """Return ``graph`` with its weights times the weights of this module; differentiable.
 
-        Args:
-            x: the points of the graph, ``(N, D)`` or ``(B, N, D)``, zeros at padding.
-            graph: the edges to weight. ``graph.pattern`` has functions of values on edges, `SparsePattern` or
-                `DensePattern`; `Graph.with_weight` makes the result.
+        ``x`` are the points of the graph, ``(N, D)`` or ``(B, N, D)``, zeros at padding. ``graph.pattern`` has
+        functions of values on edges, see `SparsePattern` and `DensePattern`; `Graph.with_weight` makes the result.
         """
 
     def state(self, x: Tensor, graph: Graph) -> Tensor:
@@ -164,10 +162,7 @@ class Weighting(Configured, nn.Module, abc.ABC):
 
         A new point that equals a training point has the edges of the training point, and must get their weights. The
         result is a logarithm, because the weights of a far point may all underflow while their ratios do not.
-
-        Args:
-            edges: between new and training points.
-            state: result of ``state`` for the training points, ``(N, s)``.
+        ``state`` ``(N, s)`` is the result of `state` for the training points.
         """
 
 

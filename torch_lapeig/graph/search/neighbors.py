@@ -32,12 +32,9 @@ class Neighbors(NamedTuple):
         recall: share of the true neighbours found, 1 after an exact search, estimated on a sample after an approximate
             one.
 
-    >>> nearest_neighbors(torch.tensor([[0.0], [1.0], [3.0]]), 1)
-    Neighbors(indices=tensor([[1],
-            [0],
-            [1]]), squared_distances=tensor([[1.],
-            [1.],
-            [4.]]), recall=1.0)
+    >>> found = nearest_neighbors(torch.tensor([[0.0], [1.0], [3.0]]), 1)
+    >>> found.indices.tolist(), found.squared_distances.tolist(), found.recall
+    ([[1], [0], [1]], [[1.0], [1.0], [4.0]], 1.0)
     """
 
     indices: Tensor
