@@ -91,18 +91,15 @@ class PatternBase:
     @precision.full_precision
     def products(self: Any, x: Tensor, y: Tensor) -> Tensor:
         """Return (X Yᵀ)_ij on the edges for ``(..., N, m)``; differentiable in both at any order."""
-        found: Tensor = algebra.sampled_product(self._points(x), self._points(y), self)
-        return found
+        return algebra.sampled_product(self._points(x), self._points(y), self)
 
     def squared_lengths(self, x: Tensor) -> Tensor:
         """Return ‖x_i − x_j‖² on the edges for ``(..., N, D)``, by direct differences; differentiable."""
-        found: Tensor = algebra.squared_lengths(x, self)
-        return found
+        return algebra.squared_lengths(x, self)
 
     def smoothness(self, values: Tensor, y: Tensor) -> Tensor:
         """Return ½ Σ m_ij ‖y_i − y_j‖² for symmetric values m on the edges, by direct differences; differentiable."""
-        found: Tensor = algebra.smoothness(values, y, self)[0]
-        return found
+        return algebra.smoothness(values, y, self)[0]
 
     def multiply(
         self: Any, matrix: Tensor, y: Tensor, other: Tensor | None = None, *, in_place: bool = False, **factors: float
@@ -118,14 +115,12 @@ class PatternBase:
 
     def of_graph(self: Any, values: Tensor) -> Tensor:
         """Return values ``(B,)`` of each graph at the first node of each edge, as ``at_row`` does."""
-        at_nodes: Tensor = values.reshape(-1, 1).expand(math.prod(self.shape[:-1]), self.shape[-1])
-        found: Tensor = self.at_row(at_nodes.reshape(self.shape))
-        return found
+        at_nodes = values.reshape(-1, 1).expand(math.prod(self.shape[:-1]), self.shape[-1])
+        return self.at_row(at_nodes.reshape(self.shape))  # type: ignore[no-any-return]
 
     def scaled(self: Any, values: Tensor, nodes: Tensor) -> Tensor:
         """Return s_i m_ij s_j for values m on the edges and s at the nodes; differentiable in both at any order."""
-        found: Tensor = self.at_row(nodes) * values * self.at_col(nodes)
-        return found
+        return self.at_row(nodes) * values * self.at_col(nodes)  # type: ignore[no-any-return]
 
     def direct_tension(self, values: Tensor, y: Tensor) -> tuple[Tensor, Tensor] | None:
         """Return the pull on each node and the `smoothness`, without gradients; None where products are faster."""
@@ -252,7 +247,12 @@ class SparsePattern(PatternBase):
     def reverse(self) -> Tensor:
         """Return the position of edge (j, i) for every edge (i, j), ``(E,)``."""
         # A stable sort by column lists the edges (i, j) in the order of (j, i), and reversing twice is the identity.
-        return algebra.order_of_groups(self.col, self.total)
+        if not checks.is_plain_host(self.col):
+            return self.col.argsort(stable=True).to(self.index)
+        number, ends = np.arange(len(self.col), dtype=self.col.numpy().dtype), [0, len(self.col)]
+        # SciPy counts the entries of a row into columns, up to ten times faster than a sort.
+        counted = scipy.sparse.csr_array((number, self.col.numpy(), ends), shape=(1, self.total)).tocsc()
+        return torch.from_numpy(counted.data)
 
     @cached_property
     def crow(self) -> Tensor:

@@ -133,8 +133,7 @@ class Weighting(Configured, nn.Module, abc.ABC):
         graph.pattern.compare("a weighting", lambda: {"weighting": self, **checks.facts_of_rows(**given)})
         if graph.mask is not None and isinstance(x, Tensor) and x.shape[:-1] == graph.mask.shape:
             x = torch.where(graph.mask[..., None], x, 0)  # padding may hold anything
-        weighted: Graph = super().__call__(x, graph)
-        return weighted
+        return super().__call__(x, graph)  # type: ignore[no-any-return]
 
     def extra_repr(self) -> str:
         """Return the constructor's arguments that are numbers or strings."""
