@@ -157,7 +157,7 @@ class ShardedPattern(SparsePattern):
         return (values * self.squared_lengths(y)).sum() / 2
 
     # Operations that one rank cannot do.
-    keys = to_dense = edges_of = restrict = part_of = item_of = bandwidth_reducing_order = to = needs_whole
+    keys = to_dense = edges_of = restrict = part_of = bandwidth_reducing_order = to = needs_whole
 
 
 solve_on_ranks.register(ShardedPattern, eigenpairs_on_ranks)

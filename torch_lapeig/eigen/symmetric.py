@@ -354,7 +354,7 @@ class SymmetricOperator(Operator):
             yield self
             return
         for b in range(self.batch_size):
-            yield self._restricted(self.pattern.item_of(b), slice(b, b + 1))
+            yield self._restricted(self.pattern.part_of(b), slice(b, b + 1))
 
     def part(self, graphs: slice) -> SymmetricOperator:
         """Return the operator of some graphs of a batch, one after the other."""

@@ -44,8 +44,7 @@ def product(
     """Return M Y ``(total, m)`` for values ``(E,)`` of M on the edges and ``(total, m)``."""
     # First derivatives of symmetric M need no values of reversed edges, which take longer to gather than the product.
     # Higher derivatives do: the tensors behind M may not be symmetric, unless only its symmetric part counts.
-    result: Tensor = _Product.apply(values, y, pattern, is_symmetric, stays_symmetric)
-    return result
+    return _Product.apply(values, y, pattern, is_symmetric, stays_symmetric)  # type: ignore[no-any-return]
 
 
 def _symmetric(matrix: Tensor, y: Tensor) -> Tensor:
@@ -187,7 +186,9 @@ class _Smoothness(precision.Function):
 
 
 # On a pattern: (X Yᵀ)_ij ``(E,)`` for X and Y ``(total, m)``, ‖x_i − x_j‖², and ½ Σ m_ij ‖y_i − y_j‖² with pulls.
-sampled_product, squared_lengths, smoothness = _SampledProduct.apply, _SquaredLengths.apply, _Smoothness.apply
+sampled_product: Callable[..., Tensor] = _SampledProduct.apply
+squared_lengths: Callable[..., Tensor] = _SquaredLengths.apply
+smoothness: Callable[..., tuple[Tensor, Tensor | None]] = _Smoothness.apply
 
 # --- Entries of sparse tensors, with all derivatives ------------------------------------------------------------------
 #
@@ -198,15 +199,13 @@ def entries(matrix: Tensor) -> Tensor:
     """Return the values ``(E,)`` of a coalesced COO or a CSR tensor; differentiable at any order, unlike torch's."""
     if torch.is_grad_enabled() and matrix.requires_grad:
         _mend(matrix.grad_fn)
-    result: Tensor = _Entries.apply(matrix, matrix.detach())
-    return result
+    return _Entries.apply(matrix, matrix.detach())  # type: ignore[no-any-return]
 
 
 def assembled(index: Tensor, values: Tensor, shape: tuple[int, ...]) -> Tensor:
     """Return the COO tensor of values ``(E,)`` at an index ``(d, E)``, summed where it repeats; differentiable."""
     like = torch.sparse_coo_tensor(index, checks.primal(values), shape, check_invariants=False)
-    result: Tensor = _WithEntries.apply(values, like).coalesce()
-    return result
+    return _WithEntries.apply(values, like).coalesce()  # type: ignore[no-any-return]
 
 
 def _mend(node: Any) -> None:
@@ -393,15 +392,6 @@ def _divided(group: Tensor, total: int) -> tuple[Tensor, int]:
     return group, parts
 
 
-def order_of_groups(group: Tensor, total: int) -> Tensor:
-    """Return positions of values by group ``(E,)``, in their order within a group."""
-    if not checks.is_plain_host(group):
-        return group.argsort(stable=True).to(group.dtype)
-    number, ends = np.arange(len(group), dtype=group.numpy().dtype), [0, len(group)]
-    # SciPy counts the entries of a row into columns, up to ten times faster than a sort.
-    return torch.from_numpy(scipy.sparse.csr_array((number, group.numpy(), ends), shape=(1, total)).tocsc().data)
-
-
 def offsets_of_groups(group: Tensor, total: int) -> Tensor:
     """Return the position ``(total + 1,)`` where each group begins in an ascending ``group``; last, its length."""
     groups = torch.arange(total + 1, device=group.device, dtype=group.dtype)
@@ -429,16 +419,6 @@ def kth_of_groups(values: Tensor, group: Tensor, total: int, k: int | None) -> T
     rank = (count + 1) // 2 if k is None else count.clamp_max(k)
     place = (begin[:-1] + rank - 1).clamp(0, len(order) - 1)
     return with_equal_parts(torch.where(count > 0, bare[order[place]], 1.0), values, group)
-
-
-def median_of_groups(values: Tensor, group: Tensor, total: int) -> Tensor:
-    """Return the lower median ``(total,)`` of each group; 1 for an empty group. Arguments as `kth_of_groups`."""
-    if values.device.type != "cpu" or (group.diff() < 0).any():
-        return kth_of_groups(values, group, total, None)
-    counts = [int(count) for count in group.bincount(minlength=total)]  # tolist fails in torch.func before torch 2.11
-    parts = checks.primal(values).split(counts)
-    medians = [part.median() if len(part) else part.new_ones(()) for part in parts]  # selection is faster than sorting
-    return with_equal_parts(torch.stack(medians), values, group)
 
 
 def with_equal_parts(

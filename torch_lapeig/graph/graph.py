@@ -477,9 +477,8 @@ class Graph:
         Edges of weight zero do not connect; an isolated node is a separate component. SciPy computes the labels on
         the CPU, label propagation on other devices.
 
-        >>> Graph.from_edge_index(
-        ...     torch.tensor([[0, 1, 3, 4], [1, 0, 4, 3]])
-        ... ).connected_components()
+        >>> edges = torch.tensor([[0, 1, 3, 4], [1, 0, 4, 3]])
+        >>> Graph.from_edge_index(edges).connected_components()
         tensor([0, 0, 1, 2, 2])
         """
         return self._components

@@ -19,7 +19,7 @@ from torch_lapeig.graph.algebra import both_ways, sum_of_groups
 from torch_lapeig.graph.graph import Graph
 from torch_lapeig.graph.pattern import SparsePattern
 from torch_lapeig.graph.search import exact
-from torch_lapeig.graph.search.neighbors import nearest_neighbors
+from torch_lapeig.graph.search.neighbors import first_copies, nearest_neighbors
 from torch_lapeig.graph.weights import NewEdges, Weighting
 from torch_lapeig.support import checks
 from torch_lapeig.support.tuning import rows_of_block
@@ -43,12 +43,6 @@ class LandmarkSums(NamedTuple):
     key: Tensor
     value: Tensor  # float64 whatever the dtype of the points, as a stream may have many of them
     m: int
-
-    @classmethod
-    def of_none(cls, m: int, device: torch.device) -> LandmarkSums:
-        """Return the sums over no point."""
-        empty = torch.zeros(0, dtype=torch.int64, device=device)
-        return cls(empty, empty.double(), m)
 
     @classmethod
     def of_graph(cls, edge_index: Tensor, weight: Tensor, m: int) -> LandmarkSums:
@@ -103,10 +97,8 @@ class Landmarks:
     Raises: TypeError: an argument of another type. ValueError: out of range; r > m; unknown words.
 
     >>> from torch_lapeig import LaplacianEigenmaps
-    >>> x = torch.rand(
-    ...     500, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0)
-    ... )
-    >>> model = LaplacianEigenmaps(2, Landmarks(50)).fit(x)
+    >>> x = torch.rand(500, 2, generator=torch.Generator().manual_seed(0))
+    >>> model = LaplacianEigenmaps(2, Landmarks(50)).fit(x.double())
     >>> model.embedding_.shape, model.train_points.shape
     (torch.Size([500, 2]), torch.Size([50, 2]))
     """
@@ -155,10 +147,11 @@ class Landmarks:
         sample = x[members]
         m = min(self.m, len(sample))
         if self.choose == "kmeans" and m < len(sample):
-            number, group = _k_means(_principal_coordinates(sample), m).unique(return_inverse=True)
+            number, group = _k_means(sample, m).unique(return_inverse=True)
             return members, group, len(number)
         chosen = _farthest(sample, m) if self.choose == "farthest" else torch.arange(m, device=x.device)
-        chosen = _without_copies(sample, chosen)
+        # Copies would share the points near them.
+        chosen = chosen[first_copies(sample[chosen], torch.ones_like(chosen, dtype=torch.bool), 1)]
         return members[chosen], torch.arange(len(chosen), device=x.device), len(chosen)
 
     def edges(self, x: Tensor, landmarks: Tensor) -> NewEdges:
@@ -179,17 +172,13 @@ class Landmarks:
         return weights.state(torch.cat([exact.measured(x, self.metric), landmarks]), graph)[len(x) :]
 
 
-def _principal_coordinates(x: Tensor) -> Tensor:
-    """Return centred points in their leading principal directions, over a power of two."""
-    x = x / checks.power_of_two(x, (0, 1))  # so that no square overflows
-    x = x - x.mean(0)
-    directions = 32  # three steps of k-means take 0.25 s of MNIST's test set, in all 784 dimensions 2 s
-    some = x[exact.spread_rows(len(x), 2048)]
-    return x if x.shape[1] <= directions else x @ exact.principal_directions(some, directions)
-
-
-def _k_means(rows: Tensor, m: int) -> Tensor:
-    """Return the group of each row ``(S,)`` after some steps of Lloyd's algorithm from the first m rows."""
+def _k_means(x: Tensor, m: int) -> Tensor:
+    """Return the group of each row ``(S,)`` after Lloyd steps from the first m rows, in leading directions."""
+    rows = x / checks.power_of_two(x, (0, 1))  # so that no square overflows
+    rows = rows - rows.mean(0)
+    directions = 32  # three steps take 0.25 s of MNIST's test set, in all 784 dimensions 2 s
+    if rows.shape[1] > directions:
+        rows = rows @ exact.principal_directions(rows[exact.spread_rows(len(rows), 2048)], directions)
     centres = rows[:m]
     steps = 3  # five gave no more right labels
     for step in range(steps):
@@ -208,11 +197,3 @@ def _farthest(rows: Tensor, m: int) -> Tensor:
         distance = distance.minimum(exact.squared_distances(rows[chosen[-1]][None], rows)[0])
         chosen.append(distance.argmax())
     return torch.stack(chosen)
-
-
-def _without_copies(rows: Tensor, chosen: Tensor) -> Tensor:
-    """Return the chosen rows without those that equal another one: copies would share the points near them."""
-    distinct, number = rows[chosen].unique(dim=0, return_inverse=True)
-    place = torch.arange(len(number), device=number.device)
-    first = place[: len(distinct)].scatter_reduce(0, number, place, "amin", include_self=False)
-    return chosen[first.sort().values]

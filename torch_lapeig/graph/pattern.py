@@ -91,18 +91,15 @@ class PatternBase:
     @precision.full_precision
     def products(self: Any, x: Tensor, y: Tensor) -> Tensor:
         """Return (X Yᵀ)_ij on the edges for ``(..., N, m)``; differentiable in both at any order."""
-        found: Tensor = algebra.sampled_product(self._points(x), self._points(y), self)
-        return found
+        return algebra.sampled_product(self._points(x), self._points(y), self)
 
     def squared_lengths(self, x: Tensor) -> Tensor:
         """Return ‖x_i − x_j‖² on the edges for ``(..., N, D)``, by direct differences; differentiable."""
-        found: Tensor = algebra.squared_lengths(x, self)
-        return found
+        return algebra.squared_lengths(x, self)
 
     def smoothness(self, values: Tensor, y: Tensor) -> Tensor:
         """Return ½ Σ m_ij ‖y_i − y_j‖² for symmetric values m on the edges, by direct differences; differentiable."""
-        found: Tensor = algebra.smoothness(values, y, self)[0]
-        return found
+        return algebra.smoothness(values, y, self)[0]
 
     def multiply(
         self: Any, matrix: Tensor, y: Tensor, other: Tensor | None = None, *, in_place: bool = False, **factors: float
@@ -118,14 +115,12 @@ class PatternBase:
 
     def of_graph(self: Any, values: Tensor) -> Tensor:
         """Return values ``(B,)`` of each graph at the first node of each edge, as ``at_row`` does."""
-        at_nodes: Tensor = values.reshape(-1, 1).expand(math.prod(self.shape[:-1]), self.shape[-1])
-        found: Tensor = self.at_row(at_nodes.reshape(self.shape))
-        return found
+        at_nodes = values.reshape(-1, 1).expand(math.prod(self.shape[:-1]), self.shape[-1])
+        return self.at_row(at_nodes.reshape(self.shape))  # type: ignore[no-any-return]
 
     def scaled(self: Any, values: Tensor, nodes: Tensor) -> Tensor:
         """Return s_i m_ij s_j for values m on the edges and s at the nodes; differentiable in both at any order."""
-        found: Tensor = self.at_row(nodes) * values * self.at_col(nodes)
-        return found
+        return self.at_row(nodes) * values * self.at_col(nodes)  # type: ignore[no-any-return]
 
     def direct_tension(self, values: Tensor, y: Tensor) -> tuple[Tensor, Tensor] | None:
         """Return the pull on each node and the `smoothness`, without gradients; None where products are faster."""
@@ -144,7 +139,12 @@ class PatternBase:
 
     def medians(self, values: Tensor, group: Tensor, total: int) -> Tensor:
         """Return the lower median ``(total,)`` of the values on the edges of each group; 1 for an empty group."""
-        return algebra.median_of_groups(values, group, total)
+        if values.device.type != "cpu" or (group.diff() < 0).any():
+            return algebra.kth_of_groups(values, group, total, None)
+        counts = [int(count) for count in group.bincount(minlength=total)]  # tolist fails in torch.func before 2.11
+        parts = checks.primal(values).split(counts)
+        medians = [part.median() if len(part) else part.new_ones(()) for part in parts]  # faster than sorting
+        return algebra.with_equal_parts(torch.stack(medians), values, group)
 
     def numbered_parts(self, labels: Tensor, active: Tensor) -> tuple[Tensor, Tensor]:
         """Return labels 0, 1, … ``(B, N)`` of components of active nodes, 0 elsewhere, and their number ``(B,)``."""
@@ -187,11 +187,8 @@ class SparsePattern(PatternBase):
     Raises: TypeError, IndexError, ValueError: wrong dtypes, shapes or ranges; loops in spite of ``loops=False``.
 
     >>> path = SparsePattern(torch.tensor([0, 1, 1, 2]), torch.tensor([1, 0, 2, 1]), (3,))
-    >>> (
-    ...     path.sum_rows(torch.ones(4)),
-    ...     path.squared_lengths(torch.tensor([[0.0], [1.0], [3.0]])),
-    ... )
-    (tensor([1., 2., 1.]), tensor([1., 1., 4., 4.]))
+    >>> path.squared_lengths(torch.tensor([[0.0], [1.0], [3.0]]))
+    tensor([1., 1., 4., 4.])
     """
 
     def __init__(self, row: Tensor, col: Tensor, shape: tuple[int, ...], loops: bool | None = None) -> None:
@@ -250,7 +247,12 @@ class SparsePattern(PatternBase):
     def reverse(self) -> Tensor:
         """Return the position of edge (j, i) for every edge (i, j), ``(E,)``."""
         # A stable sort by column lists the edges (i, j) in the order of (j, i), and reversing twice is the identity.
-        return algebra.order_of_groups(self.col, self.total)
+        if not checks.is_plain_host(self.col):
+            return self.col.argsort(stable=True).to(self.index)
+        number, ends = np.arange(len(self.col), dtype=self.col.numpy().dtype), [0, len(self.col)]
+        # SciPy counts the entries of a row into columns, up to ten times faster than a sort.
+        counted = scipy.sparse.csr_array((number, self.col.numpy(), ends), shape=(1, self.total)).tocsc()
+        return torch.from_numpy(counted.data)
 
     @cached_property
     def crow(self) -> Tensor:
@@ -397,18 +399,13 @@ class SparsePattern(PatternBase):
         order = inside[(row[inside] * count + col[inside]).argsort()]
         return SparsePattern.trusted(row[order], col[order], (count,), loops), edge[order]
 
-    def part_of(self, graphs: slice) -> Part:
-        """Return some graphs of a batch, one after the other."""
-        n, first = self.shape[-1], graphs.start * self.shape[-1]
-        edges = slice(int(self.crow[first]), int(self.crow[graphs.stop * n]))
-        shape = (graphs.stop - graphs.start, n)
-        row, col = self.row[edges] - first, self.col[edges] - first
-        return SparsePattern.trusted(row, col, shape, self.loops and None), edges
-
-    def item_of(self, b: int) -> Part:
-        """Return one graph of a batch."""
-        pattern, edges = self.part_of(slice(b, b + 1))
-        return SparsePattern.trusted(pattern.row, pattern.col, self.shape[-1:], pattern.loops), edges
+    def part_of(self, graphs: slice | int) -> Part:
+        """Return some graphs of a batch, one after the other, or a single one."""
+        n, is_one = self.shape[-1], isinstance(graphs, int)
+        first, stop = (graphs, graphs + 1) if isinstance(graphs, int) else (graphs.start, graphs.stop)
+        edges = slice(int(self.crow[first * n]), int(self.crow[stop * n]))
+        row, col = self.row[edges] - first * n, self.col[edges] - first * n
+        return SparsePattern.trusted(row, col, (n,) if is_one else (stop - first, n), self.loops and None), edges
 
     def bandwidth_reducing_order(self) -> Tensor:
         """Return the reverse Cuthill–McKee order of nodes, int64 ``(total,)``; it puts neighbours close in memory."""
@@ -543,13 +540,10 @@ class DensePattern(PatternBase):
         pairs = (place[:, None], place) if len(self.shape) == 1 else (item[:, None], place[:, None], place)
         return DensePattern((len(nodes),)), pairs
 
-    def part_of(self, graphs: slice) -> Part:
-        """Return some graphs of a batch, one after the other."""
-        return DensePattern((graphs.stop - graphs.start, self.shape[-1])), graphs
-
-    def item_of(self, b: int) -> Part:
-        """Return one graph of a batch."""
-        return DensePattern(self.shape[1:]), b
+    def part_of(self, graphs: slice | int) -> Part:
+        """Return some graphs of a batch, one after the other, or a single one."""
+        count = () if isinstance(graphs, int) else (graphs.stop - graphs.start,)
+        return DensePattern((*count, self.shape[-1])), graphs
 
 
 Pattern = SparsePattern | DensePattern

@@ -20,17 +20,8 @@ from torch_lapeig.graph.distances import Precomputed as Precomputed
 from torch_lapeig.graph.distances import blocks_of_rows, check_all_stored, check_metric, distances
 from torch_lapeig.graph.graph import WITHOUT_MASK, Graph, check_graph
 from torch_lapeig.graph.pattern import SparsePattern
+from torch_lapeig.graph.search import neighbors as search
 from torch_lapeig.graph.search.exact import COORDINATES, Metric, least_reach, radii_no_less
-from torch_lapeig.graph.search.neighbors import (
-    Backend,
-    NeighborPairs,
-    Neighbors,
-    check_recall,
-    nearest_neighbors,
-    nearest_or_all,
-    radius_neighbors,
-    reach_of_points,
-)
 from torch_lapeig.graph.stored import weighted_by_stored
 from torch_lapeig.graph.weights import HeatKernel, Weighting, check_weighting
 from torch_lapeig.support import checks, precision
@@ -79,20 +70,15 @@ def knn_graph(
     mask: Tensor | None = None,
     metric: Metric = "euclidean",
     self_loops: bool = False,
-    backend: Backend = "exact",
+    backend: search.Backend = "exact",
     recall: float | None = None,
 ) -> Graph:
     """Build the symmetrised k-nearest-neighbour graph, every edge of weight 1 (½ where only one end chose the other).
 
     Args:
         x: points ``(N, D)`` or ``(B, N, D)``, float32 or float64.
-        k: neighbours of each point, k ≥ 1. A point is never its own neighbour. In a set of k points or fewer, single or
-            in a batch, all pairs are joined, so that sizes may differ freely.
-        symmetrize: ``"mean"`` averages the two directions, so that an edge that only one of its ends has chosen has
-            weight ½, as in scikit-learn; measured to be at least as good as the union.
-            ``"union"`` gives such edges the weight 1 (Belkin & Niyogi 2003, section 2), ``"mutual"`` leaves them out.
+        k, symmetrize, metric, backend, recall: as for `KNN`.
         mask: bool ``(B, N)`` or ``(N,)``, False for padding.
-        metric, backend, recall: of the search; see `nearest_neighbors`.
         self_loops: add an edge of weight 1 from each point to itself.
 
     Returns: The graph; its ``recall`` is 1 after an exact search, and measured by an approximate one.
@@ -105,18 +91,24 @@ def knn_graph(
             [0.0000, 0.5000, 0.0000]])
     """
     checks.check_flag(self_loops, "self_loops")
-    return _graph_of_nearest(KNN(k, symmetrize, metric, backend, recall), x, mask, self_loops)
+    return _graph_of(KNN(k, symmetrize, metric, backend, recall), x, mask, self_loops)
 
 
 @precision.full_precision
-def _graph_of_nearest(rule: KNN, x: Tensor, mask: Tensor | None, self_loops: bool = False) -> Graph:
+def _graph_of(rule: KNN | Radius, x: Tensor, mask: Tensor | None, self_loops: bool = False) -> Graph:
+    """Return the graph of a rule."""
     if rule.metric not in COORDINATES:
         return _by_rows(rule, x, mask, self_loops)[0]
-    found = nearest_or_all(x, rule.k, rule.metric, mask, rule.backend, rule.recall)
-    return _undirected_graph(_directed_edges(found, mask), rule, x, mask, self_loops)
+    if isinstance(rule, KNN):
+        edges = _directed_edges(search.nearest_or_all(x, rule.k, rule.metric, mask, rule.backend, rule.recall), mask)
+    else:
+        found = search.radius_neighbors(x, rule.radius, metric=rule.metric, mask=mask)
+        start = found.item * x.shape[-2]
+        edges = start + found.query, start + found.point, 1.0
+    return _undirected_graph(edges, rule, x, mask, self_loops)
 
 
-def _directed_edges(found: Neighbors, mask: Tensor | None) -> DirectedEdges:
+def _directed_edges(found: search.Neighbors, mask: Tensor | None) -> DirectedEdges:
     """Return the edges from each valid point to its neighbours at finite distance."""
     n, k = found.indices.shape[-2:]
     indices = found.indices.reshape(-1, n, k)
@@ -129,17 +121,14 @@ def _directed_edges(found: Neighbors, mask: Tensor | None) -> DirectedEdges:
     return row[there], col[there], found.recall
 
 
-@precision.full_precision
 def radius_graph(
     x: Tensor, radius: float, *, mask: Tensor | None = None, metric: Metric = "euclidean", self_loops: bool = False
 ) -> Graph:
     """Build the graph that joins points at distance ≤ ``radius`` (ε-neighbourhoods), every edge of weight 1.
 
     Args:
-        x: points ``(N, D)`` or ``(B, N, D)``, float32 or float64.
-        radius: Euclidean distance (of unit vectors for ``metric="cosine"``), positive. Belkin & Niyogi's ε bounds its
-            square.
-        mask, metric, self_loops: as for `knn_graph`.
+        radius, metric: as for `Radius`.
+        x, mask, self_loops: as for `knn_graph`.
 
     Raises: TypeError, ValueError: wrong arguments, a radius whose square underflows, or, of a single graph, no edge.
 
@@ -149,13 +138,7 @@ def radius_graph(
             [0., 0., 0.]])
     """
     checks.check_flag(self_loops, "self_loops")
-    rule = Radius(radius, metric)
-    if metric not in COORDINATES:
-        return _by_rows(rule, x, mask, self_loops)[0]
-    found = radius_neighbors(x, rule.radius, metric=metric, mask=mask)
-    start = found.item * x.shape[-2]
-    edges = start + found.query, start + found.point, 1.0
-    return _undirected_graph(edges, rule, x, mask, self_loops)
+    return _graph_of(Radius(radius, metric), x, mask, self_loops)
 
 
 class Extension(NamedTuple):
@@ -220,35 +203,19 @@ class ExtendingRule(NeighborRule, Protocol):
     Methods keep the state of a fit in their ``state_dict`` and hand it to ``extend`` together with the points.
 
     >>> from torch_lapeig import HeatKernel, LaplacianEigenmaps
-    >>> class Grid:  # joins points of the same or of touching cells of a grid
-    ...     def __init__(self, cell):
-    ...         self.cell = cell
-    ...
-    ...     def _cells(self, x):
-    ...         return (x / self.cell).floor()
-    ...
-    ...     def _touching(self, cells, others):
-    ...         return (cells[:, None] - others).abs().amax(-1) <= 1
+    >>> class Stretched:  # neighbours after the coordinates are multiplied by numbers
+    ...     rule, scale = KNN(8), torch.tensor([1.0, 3.0], dtype=torch.float64)
     ...
     ...     def __call__(self, x, mask=None):
-    ...         return self.with_state(x)[0]
+    ...         return self.rule(x * self.scale, mask)
     ...
     ...     def with_state(self, x):
-    ...         cells = self._cells(x)
-    ...         joined = self._touching(cells, cells).to(x.dtype).fill_diagonal_(0)
-    ...         return Graph.from_dense(joined).to_sparse(), cells
+    ...         return self.rule.with_state(x * self.scale)
     ...
     ...     def extend(self, queries, x, state):
-    ...         query, point = self._touching(self._cells(queries), state).nonzero(
-    ...             as_tuple=True
-    ...         )
-    ...         equal = (queries[:, None] == x).all(-1)
-    ...         same = torch.where(equal.any(1), equal.int().argmax(1), -1)
-    ...         return Extension(query, point, torch.ones(len(query), dtype=x.dtype), same)
-    >>> x = torch.rand(
-    ...     100, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0)
-    ... )
-    >>> module = LaplacianEigenmaps(2, Grid(0.15), HeatKernel(0.02)).fit(x)
+    ...         return self.rule.extend(queries * self.scale, x * self.scale, state)
+    >>> x = torch.rand(100, 2, generator=torch.Generator().manual_seed(0)).double()
+    >>> module = LaplacianEigenmaps(2, Stretched(), HeatKernel(0.02)).fit(x)
     >>> torch.allclose(module.transform(x[:5]), module.embedding_[:5])
     True
     """
@@ -264,7 +231,12 @@ class ExtendingRule(NeighborRule, Protocol):
 
 def check_rule(neighbors: Any, others: str = "") -> None:
     """Raise TypeError, which names ``others`` as accepted too, unless a rule is called as a `NeighborRule` is."""
-    if isinstance(neighbors, type) or not _takes_a_mask(neighbors):
+    function = neighbors.forward if isinstance(neighbors, torch.nn.Module) else neighbors
+    try:
+        named = set(inspect.signature(function).parameters)
+    except (TypeError, ValueError):  # not callable, or not a function of Python
+        named = set()
+    if isinstance(neighbors, type) or "mask" not in named:
         raise TypeError(
             f"neighbors must be KNN(k), Radius(r){others} or another NeighborRule, called as neighbors(x, mask), got "
             f"{checks.describe(neighbors)}"
@@ -314,25 +286,18 @@ def _check_graph_of(graph: Any, x: Tensor, mask: Tensor | None) -> Graph:
     return found
 
 
-def _takes_a_mask(rule: Any) -> bool:
-    """Return whether an object accepts an argument ``mask``, which distinguishes rules from other callables."""
-    function = rule.forward if isinstance(rule, torch.nn.Module) else rule
-    try:
-        names = inspect.signature(function).parameters
-    except (TypeError, ValueError):  # not callable, or not a function of Python
-        return False
-    return "mask" in names
-
-
 @checks.with_advice
 @dataclass(frozen=True)
 class KNN:
     """The rule of `knn_graph` with its arguments: ``KNN(10)(x)`` is ``knn_graph(x, 10)``.
 
     Args:
-        k: neighbours of each point, at least 1; in sets of at most k points all pairs are joined. ``"nme"`` returns the
-            rule `NME` in place of this one, which takes the number from the points.
-        symmetrize: ``"mean"`` of the two directions, ``"union"`` or ``"mutual"``; see `knn_graph`.
+        k: neighbours of each point, at least 1. A point is never its own neighbour. In a set of k points or fewer,
+            single or in a batch, all pairs are joined. ``"nme"`` returns the rule `NME` in place of this one, which
+            takes the number from the points.
+        symmetrize: ``"mean"`` averages the two directions, so that an edge that only one of its ends has chosen has
+            weight ½, as in scikit-learn; measured to be at least as good as the union.
+            ``"union"`` gives such edges the weight 1 (Belkin & Niyogi 2003, section 2), ``"mutual"`` leaves them out.
         metric: of the search, see `nearest_neighbors`, and of the lengths that weightings measure, see `Graph`.
             ``Precomputed("distance")``: ``x`` holds distances, ``(N, N)`` or ``(B, N, N)``, those of new points
             ``(Q, N)``, with gradients. A function of ``(Q, D)`` and ``(N, D)`` to distances ``(Q, N)``, differentiable
@@ -355,7 +320,7 @@ class KNN:
     k: int = 10
     symmetrize: Symmetrize = "mean"
     metric: Metric = "euclidean"
-    backend: Backend = "exact"
+    backend: search.Backend = "exact"
     recall: float | None = None
 
     def __new__(cls, k: Any = 10, *options: Any, **named: Any) -> KNN:
@@ -364,18 +329,18 @@ class KNN:
         return found  # type: ignore[no-any-return]
 
     def __post_init__(self) -> None:
-        checks.set_frozen(self, k=checks.check_count(self.k, "k"))
+        k = checks.check_count(self.k, "k")
         checks.check_choice(self.symmetrize, "symmetrize", ("union", "mutual", "mean"))
+        asked = search.check_recall(self.backend, self.recall)
         if self.metric not in COORDINATES:
             check_metric(self.metric)
-        asked = check_recall(self.backend, self.recall)
-        if asked < 1 and self.metric not in COORDINATES:
-            raise ValueError(f'metric must be "euclidean" or "cosine" for an approximate search, got {self.metric}')
-        checks.set_frozen(self, recall=None if self.recall is None else asked)
+            if asked < 1:
+                raise ValueError(f'metric must be "euclidean" or "cosine" for an approximate search, got {self.metric}')
+        checks.set_frozen(self, k=k, recall=None if self.recall is None else asked)
 
     def __call__(self, x: Tensor, mask: Tensor | None = None) -> Graph:
         """Return the graph of points ``(N, D)`` or ``(B, N, D)``."""
-        return _graph_of_nearest(self, x, mask)
+        return _graph_of(self, x, mask)
 
     def with_state(self, x: Tensor) -> tuple[Graph, Tensor]:
         """Return the graph of points ``(N, D)``, and each point's distance ``(N,)`` to its k-th neighbour.
@@ -384,7 +349,7 @@ class KNN:
         """
         if self.metric not in COORDINATES:
             return _by_rows(self, x)
-        return self.with_neighbors(nearest_or_all(x, self.k, self.metric, None, self.backend, self.recall), x)
+        return self.with_neighbors(search.nearest_or_all(x, self.k, self.metric, None, self.backend, self.recall), x)
 
     def _chosen(self, rows: Tensor) -> Tensor:
         """Return True for the k smallest finite distances of each row ``(Q, N)``, ties by column."""
@@ -392,10 +357,10 @@ class KNN:
         below, equal = rows < kth, (rows == kth) & rows.isfinite()
         return below | (equal & (equal.cumsum(1) <= self.k - below.sum(1, keepdim=True)))
 
-    def with_neighbors(self, found: Neighbors, x: Tensor) -> tuple[Graph, Tensor]:
+    def with_neighbors(self, found: search.Neighbors, x: Tensor) -> tuple[Graph, Tensor]:
         """Return the graph and the state of `with_state` from the result of a search."""
         graph = _undirected_graph(_directed_edges(found, None), self, x, None)
-        return graph, reach_of_points(x, found.indices[:, -1], self.metric)
+        return graph, search.reach_of_points(x, found.indices[:, -1], self.metric)
 
     def extend(self, queries: Tensor, x: Tensor, state: Tensor) -> Extension:
         """Return the edges of new points ``(Q, D)`` to the graph's points ``(N, D)``, with the state of `with_state`.
@@ -403,15 +368,7 @@ class KNN:
         Query q reaches point i if i is among the k nearest of q; i reaches q if q is no farther than i's own k-th
         neighbour. ``symmetrize`` combines these two directions. The exact search finds them, for every backend.
         """
-        if self.metric not in COORDINATES:
-            return _extended_by_rows(self, queries, x, state)
-        nearest = nearest_neighbors(x, min(self.k, len(x)), queries, metric=self.metric)
-        reached = radius_neighbors(x, state, queries, metric=self.metric)
-        chosen = torch.arange(len(queries), device=x.device)[:, None] * len(x) + nearest.indices
-        keys = torch.cat([chosen.flatten(), reached.query * len(x) + reached.point])
-        keys, directions = keys.unique(return_counts=True)
-        edges = kept_edges(keys // len(x), keys % len(x), directions, self.symmetrize, x.dtype)
-        return Extension(*edges, _same_points(reached, queries, x, self.metric), self.metric)
+        return _extended(self, queries, x, state)
 
 
 @checks.with_advice
@@ -455,7 +412,7 @@ class NME:
         some = x.detach()[:: math.ceil(len(x) / MOST_NME_POINTS)]
         n = len(some)
         most = min(max(n // 4, 2), n - 1)
-        nearest, best = nearest_neighbors(some, most, metric=self.metric).indices, (math.inf, 1)
+        nearest, best = search.nearest_neighbors(some, most, metric=self.metric).indices, (math.inf, 1)
         for p in np.unique(np.linspace(min(2, most), most, 20).astype(int)).tolist():
             chosen = torch.zeros(n, n, dtype=torch.float64, device=x.device).scatter_(1, nearest[:, :p], 0.5)
             weight = chosen + chosen.mT
@@ -467,16 +424,10 @@ class NME:
 
     def __call__(self, x: Tensor, mask: Tensor | None = None) -> Graph:
         """Return the graph of points ``(N, D)`` or ``(B, N, D)``."""
-        checks.check_floating(x, "x")
-        if mask is not None:
-            checks.check_mask(mask, x)
-        checks.check_points(
-            x if mask is None else torch.where(mask[..., None], x, 0), min_points=2 if x.ndim < 3 else 1
-        )
-        valid = torch.ones(x.shape[:-1], dtype=torch.bool, device=x.device) if mask is None else mask
-        items = zip(x.reshape(-1, *x.shape[-2:]), valid.reshape(-1, x.shape[-2]), strict=True)
+        points, _, valid, _ = search.prepare(x, None, mask, "euclidean")
+        items = zip(points, valid, strict=True)
         p = [self.number_of_neighbors(points[there]) if there.sum() > 1 else 1 for points, there in items]
-        found = nearest_or_all(x, most := max(p), self.metric, mask, "exact", None)
+        found = search.nearest_or_all(x, most := max(p), self.metric, mask, "exact", None)
         rank = torch.arange(found.indices.shape[-1], device=x.device)
         left_out = rank >= torch.tensor(p, device=x.device).reshape(*x.shape[:-2], 1, 1)
         found = found._replace(squared_distances=found.squared_distances.masked_fill(left_out, torch.inf))
@@ -504,8 +455,8 @@ class Radius:
     """The rule of `radius_graph` with its arguments: ``Radius(0.5)(x)`` is ``radius_graph(x, 0.5)``.
 
     Args:
-        radius: largest distance ‖x_i − x_j‖ of two points that are joined, positive. Belkin & Niyogi's ε bounds its
-            square: their ε-neighbourhoods are ``Radius(ε ** 0.5)``.
+        radius: largest distance ‖x_i − x_j‖ of two points that are joined (of unit vectors for ``metric="cosine"``),
+            positive. Belkin & Niyogi's ε bounds its square: their ε-neighbourhoods are ``Radius(ε ** 0.5)``.
         metric: as for `KNN`.
 
     Raises: TypeError, ValueError: an argument of another type or out of range; when called, as `radius_graph`.
@@ -520,12 +471,11 @@ class Radius:
 
     def __post_init__(self) -> None:
         checks.set_frozen(self, radius=checks.check_positive(self.radius, "radius"))
-        if self.metric not in COORDINATES:
-            check_metric(self.metric)
+        check_metric(self.metric)
 
     def __call__(self, x: Tensor, mask: Tensor | None = None) -> Graph:
         """Return the graph of points ``(N, D)`` or ``(B, N, D)``."""
-        return radius_graph(x, self.radius, mask=mask, metric=self.metric)
+        return _graph_of(self, x, mask)
 
     def with_state(self, x: Tensor) -> tuple[Graph, Tensor]:
         """Return the graph of points ``(N, D)``, and the radius for each, ``(N,)``."""
@@ -538,11 +488,7 @@ class Radius:
 
     def extend(self, queries: Tensor, x: Tensor, state: Tensor) -> Extension:
         """Return the edges of new points ``(Q, D)`` to the graph's points ``(N, D)`` within the radius."""
-        if self.metric not in COORDINATES:
-            return _extended_by_rows(self, queries, x, state)
-        reach = radius_neighbors(x, state, queries, metric=self.metric)
-        same = _same_points(reach, queries, x, self.metric)
-        return Extension(reach.query, reach.point, torch.ones_like(reach.squared_distances), same, self.metric)
+        return _extended(self, queries, x, state)
 
 
 @torch.no_grad()
@@ -569,23 +515,28 @@ def _by_rows(
     return _undirected_graph((row, col, 1.0), rule, x, mask, self_loops), state
 
 
-def _extended_by_rows(rule: KNN | Radius, queries: Tensor, x: Tensor, state: Tensor) -> Extension:
-    found = distances(rule.metric, queries, x)
-    chosen, reached, least = rule._chosen(found), found <= state[:, 0], found.amin(1, keepdim=True)
-    query, point = (chosen | reached).nonzero(as_tuple=True)
-    edges = kept_edges(query, point, (chosen.int() + reached)[query, point], rule.symmetrize, x.dtype)
-    # A point that is as near as points are to themselves, by round-off; the first of equal ones.
-    same = torch.where(least[:, 0] <= 2 * state[:, 1].amax(), (found == least).int().argmax(1), -1)
-    return Extension(*edges, same, rule.metric)
-
-
-def _same_points(reached: NeighborPairs, queries: Tensor, x: Tensor, metric: Metric) -> Tensor:
-    """Return the first point equal to each query, or of its direction with "cosine", int64 ``(Q,)``; −1 for none."""
-    # Equal points are always within reach.
-    equal = reached.squared_distances <= least_reach(metric, x.dtype) ** 2
-    none = torch.full((len(queries),), len(x), device=x.device)
-    first = none.scatter_reduce(0, reached.query[equal], reached.point[equal], "amin")
-    return torch.where(first < len(x), first, -1)
+def _extended(rule: KNN | Radius, queries: Tensor, x: Tensor, state: Tensor) -> Extension:
+    """Return the edges of new points, which the points of the graph reach, and with `KNN` choose, or both."""
+    if rule.metric not in COORDINATES:
+        found = distances(rule.metric, queries, x)
+        chosen, reached, least = rule._chosen(found), found <= state[:, 0], found.amin(1, keepdim=True)
+        query, point = (chosen | reached).nonzero(as_tuple=True)
+        directions = (chosen.int() + reached)[query, point]
+        # A point that is as near as points are to themselves, by round-off; the first of equal ones.
+        same = torch.where(least[:, 0] <= 2 * state[:, 1].amax(), (found == least).int().argmax(1), -1)
+    else:
+        within = search.radius_neighbors(x, state, queries, metric=rule.metric)
+        keys, every = within.query * len(x) + within.point, torch.arange(len(queries), device=x.device)
+        if isinstance(rule, KNN):
+            nearest = search.nearest_neighbors(x, min(rule.k, len(x)), queries, metric=rule.metric).indices
+            keys = torch.cat([keys, (every[:, None] * len(x) + nearest).flatten()])
+        keys, directions = keys.unique(return_counts=True)
+        query, point = keys // len(x), keys % len(x)
+        # The first point equal to each query, or of its direction with "cosine": equal points are within reach.
+        equal = within.squared_distances <= least_reach(rule.metric, x.dtype) ** 2
+        first = torch.full_like(every, len(x)).scatter_reduce(0, within.query[equal], within.point[equal], "amin")
+        same = torch.where(first < len(x), first, -1)
+    return Extension(*kept_edges(query, point, directions, rule.symmetrize, x.dtype), same, rule.metric)
 
 
 # --- Rules and weightings together ------------------------------------------------------------------------------------
@@ -596,12 +547,11 @@ GraphRule = NeighborRule | Precomputed
 def check_rule_and_weights(neighbors: Any, weights: Any) -> Weighting | None:
     """Return the weighting of a graph's edges, `HeatKernel` where it is None; None with ``Precomputed("affinity")``."""
     check_weighting(weights)
-    kind = neighbors.kind if isinstance(neighbors, Precomputed) else None
-    if kind is None:
+    if not isinstance(neighbors, Precomputed):
         check_rule(neighbors, ', Precomputed("affinity" or "distance")')
-    if kind == "kernel":
+    elif neighbors.kind == "kernel":
         raise ValueError(f'neighbors must be a rule such as KNN(10), or Precomputed("affinity"), got {neighbors}')
-    if kind != "affinity":
+    if not isinstance(neighbors, Precomputed) or neighbors.kind == "distance":
         return HeatKernel() if weights is None else weights
     if weights is not None:
         raise ValueError(

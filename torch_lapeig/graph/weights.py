@@ -35,13 +35,8 @@ class NewEdges(NamedTuple):
         connectivity: ``(E,)``: 1, or ½ for one-sided edges of ``symmetrize="mean"``.
         num_queries: number of new points.
 
-    >>> edges = NewEdges(
-    ...     torch.tensor([0, 0]),
-    ...     torch.tensor([3, 7]),
-    ...     torch.tensor([1.0, 4.0]),
-    ...     torch.ones(2),
-    ...     1,
-    ... )
+    >>> query, point = torch.tensor([[0, 0], [3, 7]])
+    >>> edges = NewEdges(query, point, torch.tensor([1.0, 4.0]), torch.ones(2), 1)
     >>> SimpleWeights().extend(edges, torch.zeros(8, 1)).exp()
     tensor([1., 1.])
     """
@@ -101,39 +96,26 @@ class Weighting(Configured, nn.Module, abc.ABC):
 
     >>> from torch_lapeig import KNN, LaplacianEigenmaps
     >>> class Cauchy(Weighting):
-    ...     def __init__(self, power=1.0):
-    ...         super().__init__()
-    ...         self.power = power
-    ...
-    ...     CONFIGURATION = ("power",)
-    ...
     ...     def forward(self, x, graph):
     ...         pattern, scale = graph.pattern, self.state(x, graph)[:, 0]
-    ...         ratio = pattern.squared_lengths(x) / (
-    ...             pattern.at_row(scale) + pattern.at_col(scale)
+    ...         scale = pattern.at_row(scale) + pattern.at_col(scale)
+    ...         return graph.with_weight(
+    ...             graph.weight / (1 + pattern.squared_lengths(x) / scale)
     ...         )
-    ...         return graph.with_weight(graph.weight * (1 + ratio) ** -self.power)
     ...
     ...     def state(self, x, graph):
-    ...         total = graph.pattern.sum_rows(
-    ...             graph.weight * graph.pattern.squared_lengths(x)
-    ...         )
-    ...         return (total / graph.pattern.sum_rows(graph.weight))[:, None]
+    ...         pattern, weight = graph.pattern, graph.weight
+    ...         total = pattern.sum_rows(weight * pattern.squared_lengths(x))
+    ...         return (total / pattern.sum_rows(weight))[:, None]
     ...
     ...     def extend(self, edges, state):
     ...         total, count = torch.zeros(2, edges.num_queries, dtype=state.dtype)
-    ...         total = total.index_add(
-    ...             0, edges.query, edges.connectivity * edges.squared_lengths
-    ...         )
-    ...         count = count.index_add(0, edges.query, edges.connectivity)
+    ...         weight, squares = edges.connectivity, edges.squared_lengths
+    ...         total = total.index_add(0, edges.query, weight * squares)
+    ...         count = count.index_add(0, edges.query, weight)
     ...         scale = (total / count)[edges.query] + state[edges.point, 0]
-    ...         return (
-    ...             edges.connectivity.log()
-    ...             - self.power * (edges.squared_lengths / scale).log1p()
-    ...         )
-    >>> x = torch.rand(
-    ...     80, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0)
-    ... )
+    ...         return weight.log() - (squares / scale).log1p()
+    >>> x = torch.rand(80, 2, generator=torch.Generator().manual_seed(0)).double()
     >>> module = LaplacianEigenmaps(2, KNN(8), Cauchy()).fit(x)
     >>> torch.allclose(module.transform(x[:5]), module.embedding_[:5])
     True
@@ -151,8 +133,7 @@ class Weighting(Configured, nn.Module, abc.ABC):
         graph.pattern.compare("a weighting", lambda: {"weighting": self, **checks.facts_of_rows(**given)})
         if graph.mask is not None and isinstance(x, Tensor) and x.shape[:-1] == graph.mask.shape:
             x = torch.where(graph.mask[..., None], x, 0)  # padding may hold anything
-        weighted: Graph = super().__call__(x, graph)
-        return weighted
+        return super().__call__(x, graph)  # type: ignore[no-any-return]
 
     def extra_repr(self) -> str:
         """Return the constructor's arguments that are numbers or strings."""
@@ -163,10 +144,8 @@ class Weighting(Configured, nn.Module, abc.ABC):
     def forward(self, x: Tensor, graph: Graph) -> Graph:
         """Return ``graph`` with its weights times the weights of this module; differentiable.
 
-        Args:
-            x: the points of the graph, ``(N, D)`` or ``(B, N, D)``, zeros at padding.
-            graph: the edges to weight. ``graph.pattern`` has functions of values on edges, `SparsePattern` or
-                `DensePattern`; `Graph.with_weight` makes the result.
+        ``x`` are the points of the graph, ``(N, D)`` or ``(B, N, D)``, zeros at padding. ``graph.pattern`` has
+        functions of values on edges, see `SparsePattern` and `DensePattern`; `Graph.with_weight` makes the result.
         """
 
     def state(self, x: Tensor, graph: Graph) -> Tensor:
@@ -182,10 +161,7 @@ class Weighting(Configured, nn.Module, abc.ABC):
 
         A new point that equals a training point has the edges of the training point, and must get their weights. The
         result is a logarithm, because the weights of a far point may all underflow while their ratios do not.
-
-        Args:
-            edges: between new and training points.
-            state: result of ``state`` for the training points, ``(N, s)``.
+        ``state`` ``(N, s)`` is the result of `state` for the training points.
         """
 
 

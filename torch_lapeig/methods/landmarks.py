@@ -53,7 +53,8 @@ class OnLandmarks:
         """Return landmarks of points with the state of the weighting, and their graph before any point."""
         landmarks = self.rule.of_points(x)
         weighting = self.rule.state(self.weights, x, landmarks, self.rule.edges(x, landmarks))
-        sums = LandmarkSums.of_none(len(landmarks), landmarks.device)
+        none = torch.zeros(2, 0, dtype=torch.int64, device=landmarks.device)
+        sums = LandmarkSums.of_graph(none, landmarks.new_zeros(0), len(landmarks))
         return {"train_points": landmarks, "train_weighting": weighting}, sums
 
     def _fit_sums(

@@ -13,7 +13,7 @@ from torch_lapeig.graph.search import exact, neighbors, tiles
 PATHS = {
     "tiles": {(neighbors, "TILED_SET"): 2, (tiles, "TILE_SHARE"): 10.0, (tiles, "TILE_POINTS"): 16},
     "images": {
-        **{(neighbors, "TILED_SET"): 100, (tiles, "TILE_SHARE"): -1, (neighbors, "IMAGED_DIMENSIONS"): 4},
+        **{(neighbors, "TILED_SET"): 100, (tiles, "TILE_SHARE"): -1, (exact, "IMAGED_DIMENSIONS"): 4},
         **{(exact, "IMAGE_DIRECTIONS"): 32, (exact, "IMAGE_SHARE"): 1.0},
     },
     "without copies": {(neighbors, "TILED_SET"): 10},

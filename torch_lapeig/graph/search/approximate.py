@@ -10,10 +10,9 @@ If so many cells would be needed that the exact search computes fewer distances,
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -49,7 +48,9 @@ def approximate_neighbors(sets: Sets, k: int, recall: float, exact: ExactSearch)
     cells = int(CELLS * math.sqrt(count))
     learning = cells * (10 * CELL_POINTS * cells + count)
     if learning + len(asked) * cells < len(asked) * count:
-        with _threads_of_torch(faiss):
+        threads = faiss.omp_get_max_threads()
+        faiss.omp_set_num_threads(torch.get_num_threads())
+        try:
             index = _Index(faiss, sets, k, cells)
             chosen, measured = sample[::2], sample[1::2]
             if index.set_cells(recall, chosen, exact):
@@ -66,6 +67,8 @@ def approximate_neighbors(sets: Sets, k: int, recall: float, exact: ExactSearch)
                         checks.ConvergenceWarning,
                     )
                 return found, share
+        finally:
+            faiss.omp_set_num_threads(threads)
     logger.info("exact search: it costs less than an approximate one with a recall of %g", recall)
     return exact(every), 1.0
 
@@ -137,14 +140,3 @@ class _Index:
 def _recall(distances: Tensor, farthest: Tensor) -> Tensor:
     """Return the share of true neighbours ``(R,)``; any of several points at the k-th distance counts."""
     return (distances <= farthest).double().mean(1)
-
-
-@contextlib.contextmanager
-def _threads_of_torch(faiss: Any) -> Iterator[None]:
-    """Set faiss to use as many threads as torch may."""
-    before = faiss.omp_get_max_threads()
-    faiss.omp_set_num_threads(torch.get_num_threads())
-    try:
-        yield
-    finally:
-        faiss.omp_set_num_threads(before)

@@ -137,17 +137,6 @@ def differentiable_pair_distances(queries: Tensor, query: Tensor, points: Tensor
     return (queries[query] - points[point]).square().sum(1)
 
 
-def nearest_directly(points: Tensor, queries: Tensor, valid: Tensor, itself: bool, k: int) -> Nearest | None:
-    """Return the points of small `Sets` nearest to queries, ``(B, Q, k)``; None where products take less time."""
-    set_bytes = points.shape[1] * points.shape[2] * points.element_size()
-    # The loops insert neighbours one by one: of 300 and more this takes longer than a sort.
-    if set_bytes > DIRECT_BYTES or k > 160:
-        return None
-    # Up to `SHORT_ROW` dimensions the distances equal `pair_distances` to the last bit.
-    found = native.nearest(points, queries, valid, k, itself)
-    return None if found is None else Nearest(*found)
-
-
 def nearest_of_candidates(queries: Tensor, candidates: Tensor, number: Tensor, missing: Tensor, k: int) -> Nearest:
     """Return the nearest of each query's own candidates ``(Q, m, D)``, overwritten, as `pair_distances` measures."""
     distances = _sums_of_squares(candidates.sub_(queries[:, None, :])).masked_fill_(missing, torch.inf)
@@ -311,9 +300,13 @@ class Table:
 
 def nearest_in_sets(sets: Sets, k: int, budget: int, images: Images | None = None) -> Nearest:
     """Return the nearest of at least k valid points, ``(B, Q, k)``, in ``budget`` bytes, ascending, ties by number."""
-    if images is None and (found := nearest_directly(*sets, k)) is not None:
-        return found
     (b, q, d), n = sets.queries.shape, sets.points.shape[1]
+    # The loops insert neighbours one by one: of 300 and more this takes longer than a sort.
+    if images is None and n * d * sets.points.element_size() <= DIRECT_BYTES and k <= 160:
+        # Up to `SHORT_ROW` dimensions the distances equal `pair_distances` to the last bit.
+        found = native.nearest(sets.points, sets.queries, sets.valid, k, sets.itself)
+        if found is not None:
+            return Nearest(*found)
     query_bytes = (1.5 * n + (k + SPARE) * d) * sets.points.element_size()
     items = max(1, int(budget / (q * query_bytes)))
     if items < b:

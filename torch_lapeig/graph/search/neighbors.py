@@ -13,21 +13,8 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from torch_lapeig.graph.search import exact
 from torch_lapeig.graph.search.approximate import approximate_neighbors
-from torch_lapeig.graph.search.exact import (
-    IMAGED_DIMENSIONS,
-    Metric,
-    Nearest,
-    Sets,
-    images_that_pay,
-    least_reach,
-    measured,
-    nearest_in_sets,
-    pair_distances,
-    pairs_in_sets,
-    radii_no_less,
-    roots_no_less,
-)
 from torch_lapeig.graph.search.exact import NeighborPairs as NeighborPairs
 from torch_lapeig.graph.search.tiles import TILED_SET, Tiles, without_own
 from torch_lapeig.support import checks, precision
@@ -45,12 +32,9 @@ class Neighbors(NamedTuple):
         recall: share of the true neighbours found, 1 after an exact search, estimated on a sample after an approximate
             one.
 
-    >>> nearest_neighbors(torch.tensor([[0.0], [1.0], [3.0]]), 1)
-    Neighbors(indices=tensor([[1],
-            [0],
-            [1]]), squared_distances=tensor([[1.],
-            [1.],
-            [4.]]), recall=1.0)
+    >>> found = nearest_neighbors(torch.tensor([[0.0], [1.0], [3.0]]), 1)
+    >>> found.indices.tolist(), found.squared_distances.tolist(), found.recall
+    ([[1], [0], [1]], [[1.0], [1.0], [4.0]], 1.0)
     """
 
     indices: Tensor
@@ -65,7 +49,7 @@ def nearest_neighbors(
     k: int,
     queries: Tensor | None = None,
     *,
-    metric: Metric = "euclidean",
+    metric: exact.Metric = "euclidean",
     mask: Tensor | None = None,
     backend: Backend = "exact",
     recall: float | None = None,
@@ -96,7 +80,7 @@ def nearest_neighbors(
     >>> nearest_neighbors(x, 2, queries=torch.tensor([[2.5]])).indices
     tensor([[2, 1]])
     """
-    sets = _prepare(x, queries, mask, metric)
+    sets = prepare(x, queries, mask, metric)
     k, budget, asked = checks.check_count(k, "k"), _check_budget(budget, x), check_recall(backend, recall)
     fewest = x.shape[-2] if mask is None else int(sets.valid.sum(1).min())
     if k > fewest - sets.itself:
@@ -108,16 +92,16 @@ def nearest_neighbors(
 @torch.no_grad()
 @precision.full_precision
 def nearest_or_all(
-    x: Tensor, k: int, metric: Metric, mask: Tensor | None, backend: Backend, recall: float | None
+    x: Tensor, k: int, metric: exact.Metric, mask: Tensor | None, backend: Backend, recall: float | None
 ) -> Neighbors:
     """Return the k nearest of each point, or all others in smaller sets: what these lack is infinitely far."""
-    sets = _prepare(x, None, mask, metric)
+    sets = prepare(x, None, mask, metric)
     return _nearest(
         sets, x.shape[:-1], min(k, max(x.shape[-2] - 1, 1)), check_recall(backend, recall), budget_of(x.device).search
     )
 
 
-def _nearest(sets: Sets, shape: tuple[int, ...], k: int, recall: float, budget: int) -> Neighbors:
+def _nearest(sets: exact.Sets, shape: tuple[int, ...], k: int, recall: float, budget: int) -> Neighbors:
     found, share = (_exact(sets, k, budget), 1.0) if recall == 1 else _approximate(sets, k, recall, budget)
     _warn_of_underflow(sets, found)
     return Neighbors(found.indices.reshape(*shape, k), found.squared_distances.reshape(*shape, k), share)
@@ -130,7 +114,7 @@ def radius_neighbors(
     radius: float | Tensor,
     queries: Tensor | None = None,
     *,
-    metric: Metric = "euclidean",
+    metric: exact.Metric = "euclidean",
     mask: Tensor | None = None,
     budget: int | None = None,
 ) -> NeighborPairs:
@@ -148,7 +132,7 @@ def radius_neighbors(
     >>> radius_neighbors(x, 1.0, queries=torch.tensor([[2.5]])).point
     tensor([2])
     """
-    sets = _prepare(x, queries, mask, metric)
+    sets = prepare(x, queries, mask, metric)
     budget = _check_budget(budget, x)
     reach = _squared_reach(radius, x, sets.valid)
     (b, n, _), q = sets.points.shape, sets.queries.shape[1]
@@ -161,10 +145,10 @@ def radius_neighbors(
 @torch.no_grad()
 def reach_of_points(x: Tensor, others: Tensor, metric: Any) -> Tensor:
     """Return the distance of each point ``(N, D)`` to the point ``others`` ``(N,)``, rounded upwards."""
-    points = _prepare(x, None, None, metric).points[0]
+    points = prepare(x, None, None, metric).points[0]
     # A product has errors of up to 0.1 %, which would put points at exactly this distance out of reach.
-    squares = pair_distances(points, torch.arange(len(points), device=x.device), points, others)
-    return roots_no_less(squares).clamp_min(least_reach(metric, x.dtype))
+    squares = exact.pair_distances(points, torch.arange(len(points), device=x.device), points, others)
+    return exact.roots_no_less(squares).clamp_min(exact.least_reach(metric, x.dtype))
 
 
 def check_recall(backend: Any, recall: Any) -> float:
@@ -177,10 +161,10 @@ def check_recall(backend: Any, recall: Any) -> float:
     return asked
 
 
-def _approximate(sets: Sets, k: int, recall: float, budget: int) -> tuple[Nearest, float]:
+def _approximate(sets: exact.Sets, k: int, recall: float, budget: int) -> tuple[exact.Nearest, float]:
     """Return the neighbours ``(B, Q, k)`` that an approximate search finds, and the smallest recall of the items."""
 
-    def exact(item: Sets, rows: Tensor) -> Nearest:
+    def of_rows(item: exact.Sets, rows: Tensor) -> exact.Nearest:
         """Return the neighbours of some queries; a query that is a point of the set is not its neighbour."""
         if len(rows) == item.queries.shape[1]:
             return _exact(item, k, budget).first()
@@ -189,8 +173,10 @@ def _approximate(sets: Sets, k: int, recall: float, budget: int) -> tuple[Neares
         return without_own(found, rows) if item.itself else found
 
     items = sets.split(1)
-    found, shares = zip(*(approximate_neighbors(x, k, recall, functools.partial(exact, x)) for x in items), strict=True)
-    return Nearest(*map(torch.stack, zip(*found, strict=True))), min(shares)
+    found, shares = zip(
+        *(approximate_neighbors(x, k, recall, functools.partial(of_rows, x)) for x in items), strict=True
+    )
+    return exact.Nearest(*map(torch.stack, zip(*found, strict=True))), min(shares)
 
 
 def _check_budget(budget: int | None, x: Tensor) -> int:
@@ -215,24 +201,24 @@ def _squared_reach(radius: float | Tensor, x: Tensor, valid: Tensor) -> Tensor:
                 f"radius must be at least {least:.1e} for squared distances in {x.dtype}, got {radius:.1e}; rescale "
                 "the points"
             )
-        radii = radii_no_less(radius, x, valid.shape)
+        radii = exact.radii_no_less(radius, x, valid.shape)
     reach = radii.double().square().to(x.dtype)
     return reach.clamp_max(torch.finfo(x.dtype).max / 8)  # more than any squared distance
 
 
-def _exact(sets: Sets, k: int, budget: int) -> Nearest:
+def _exact(sets: exact.Sets, k: int, budget: int) -> exact.Nearest:
     """Return the exact neighbours ``(B, Q, k)``: small sets are searched together, large sets one by one."""
     if sets.points.device.type != "cpu" or sets.points.shape[1] < TILED_SET:
-        return nearest_in_sets(sets, k, budget)
+        return exact.nearest_in_sets(sets, k, budget)
     found = [_nearest_of_many(item, k, budget) for item in sets.split(1)]
-    return Nearest(*map(torch.stack, zip(*found, strict=True)))
+    return exact.Nearest(*map(torch.stack, zip(*found, strict=True)))
 
 
-def _nearest_of_many(item: Sets, k: int, budget: int) -> Nearest:
+def _nearest_of_many(item: exact.Sets, k: int, budget: int) -> exact.Nearest:
     """Return the neighbours ``(Q, k)`` of one item, searched among its valid points without superfluous copies."""
     (points,), (queries,), (valid,), itself = item
     if int(valid.sum()) < k + itself:  # of which all are neighbours
-        return nearest_in_sets(item, k, budget).first()
+        return exact.nearest_in_sets(item, k, budget).first()
     kept = first_copies(points, valid, k + 1 + itself)
     if len(kept) == len(points):
         return _by_tiles_or_all(points, None if itself else queries, k, budget)
@@ -248,31 +234,31 @@ def first_copies(points: Tensor, valid: Tensor, most: int) -> Tensor:
     numbers = valid.nonzero().flatten()
     x = points[numbers] + 0.0  # zeros of one sign
     bits = x.view(torch.int32 if x.dtype == torch.float32 else torch.int64)
-    odd = torch.randint(-(2**62), 2**62, (x.shape[1],), generator=torch.Generator().manual_seed(0)) * 2 + 1
+    odd = torch.randint(-(2**62), 2**62, (x.shape[1],), generator=torch.Generator().manual_seed(0)).to(x.device) * 2 + 1
     step = rows_of_block(16 * x.shape[1], x.device, "cache")
     key = torch.cat([(part * odd).sum(1) for part in bits.split(step)])  # a hash modulo 2⁶⁴: equal for equal rows
     key, order = key.sort(stable=True)
-    begins = torch.ones(len(x), dtype=torch.bool)
+    begins = torch.ones_like(key, dtype=torch.bool)
     begins[1:] = key.diff() != 0
     if begins.all():
         return numbers
     begins[1:] |= (x[order[1:]] != x[order[:-1]]).any(1)  # different points may share a key
-    place = torch.arange(len(x))
+    place = torch.arange(len(x), device=x.device)
     rank = place - torch.where(begins, place, 0).cummax(0).values  # the number of copies before each one
     return numbers[order[rank < most].sort().values]
 
 
-def _by_tiles_or_all(points: Tensor, queries: Tensor | None, k: int, budget: int) -> Nearest:
+def _by_tiles_or_all(points: Tensor, queries: Tensor | None, k: int, budget: int) -> exact.Nearest:
     """Return the points nearest to queries, or to each other point, ``(Q, k)``."""
     asked, images = points if queries is None else queries, None
     if _is_large(points, asked):
         found = Tiles(points, k).nearest(k, queries, budget)
         if found is not None:
             return found
-        if points.shape[1] >= IMAGED_DIMENSIONS:
-            images = images_that_pay(points, asked, queries is None, k, budget)
-    sets = Sets(points[None], asked[None], points.new_ones(1, len(points), dtype=torch.bool), queries is None)
-    return nearest_in_sets(sets, k, budget, images).first()
+        if points.shape[1] >= exact.IMAGED_DIMENSIONS:
+            images = exact.images_that_pay(points, asked, queries is None, k, budget)
+    sets = exact.Sets(points[None], asked[None], points.new_ones(1, len(points), dtype=torch.bool), queries is None)
+    return exact.nearest_in_sets(sets, k, budget, images).first()
 
 
 def _is_large(points: Tensor, queries: Tensor) -> bool:
@@ -280,7 +266,7 @@ def _is_large(points: Tensor, queries: Tensor) -> bool:
     return points.device.type == "cpu" and min(len(points), 2 * len(queries)) >= TILED_SET
 
 
-def _pairs_of_items(sets: Sets, reach: Tensor, budget: int) -> NeighborPairs:
+def _pairs_of_items(sets: exact.Sets, reach: Tensor, budget: int) -> NeighborPairs:
     """Return all pairs with d² ≤ ``reach`` ``(B, N)`` of the point."""
     numbers = sets.valid[0].nonzero().flatten()
     if len(sets.points) == 1 and _is_large(numbers, sets.queries[0]):
@@ -289,10 +275,10 @@ def _pairs_of_items(sets: Sets, reach: Tensor, budget: int) -> NeighborPairs:
         if found is not None:
             query = numbers[found.query] if sets.itself else found.query
             return found._replace(query=query, point=numbers[found.point])
-    return pairs_in_sets(sets, reach, budget)
+    return exact.pairs_in_sets(sets, reach, budget)
 
 
-def _prepare(x: Tensor, queries: Tensor | None, mask: Tensor | None, metric: Metric) -> Sets:
+def prepare(x: Tensor, queries: Tensor | None, mask: Tensor | None, metric: exact.Metric) -> exact.Sets:
     """Return the checked arguments of a search, with the points of the metric, see `measured`."""
     checks.check_floating(x, "x")
     checks.check_outside_func(x, "x")
@@ -306,8 +292,8 @@ def _prepare(x: Tensor, queries: Tensor | None, mask: Tensor | None, metric: Met
     points = x.reshape(-1, *x.shape[-2:])
     valid = points.new_ones(points.shape[:2], dtype=torch.bool) if mask is None else mask.reshape(points.shape[:2])
     if queries is None:
-        points = measured(points, metric, valid)
-        return Sets(points, points, valid, True)
+        points = exact.measured(points, metric, valid)
+        return exact.Sets(points, points, valid, True)
     checks.check_points(queries, "queries", min_points=1, is_squared=True)
     queries = checks.primal(queries)
     if queries.dtype != x.dtype or queries.shape[-1] != x.shape[-1] or queries.shape[:-2] != x.shape[:-2]:
@@ -316,10 +302,10 @@ def _prepare(x: Tensor, queries: Tensor | None, mask: Tensor | None, metric: Met
             f"{queries.dtype}"
         )
     asked = queries.reshape(-1, *queries.shape[-2:])
-    return Sets(measured(points, metric, valid), measured(asked, metric), valid, False)
+    return exact.Sets(exact.measured(points, metric, valid), exact.measured(asked, metric), valid, False)
 
 
-def _warn_of_underflow(sets: Sets, found: Nearest) -> None:
+def _warn_of_underflow(sets: exact.Sets, found: exact.Nearest) -> None:
     """Warn where the squared distance of distinct neighbours is no normal number."""
     distances = found.squared_distances
     least = torch.finfo(distances.dtype).tiny
