@@ -52,12 +52,10 @@ class Used:
 
 def used_of(data: Data, options: Namespace) -> Used:
     """Return the points or pairs of a file, with their labels; raise `InputError` if an option is needed."""
-    is_sparse, names = sparse.issparse(data.rows), list(getattr(data.rows, "columns", ()))
+    names = list(getattr(data.rows, "columns", ()))
     check_known([*options.columns, *options.one_hot, *options.leave_out], names, data.source)
-    if is_sparse:
-        used = Used(data.rows, index_of(data, options))
-    else:
-        used = (_edges if options.given == "edges" else _table)(data, options)
+    is_sparse, of_table = sparse.issparse(data.rows), _edges if options.given == "edges" else _table
+    used = Used(data.rows, index_of(data, options)) if is_sparse else of_table(data, options)
     account = {"lines": data.lines} if data.lines else {}
     used.lines = {"file": f"{data.source}: {data.said}", **account, "rows": "", **used.lines}
     if options.labels:
@@ -188,11 +186,10 @@ def _label(used: Used, data: Data, options: Namespace) -> list[str]:
         spare = len(there) - len(rows) + lost
         how = f"joined by the index {rows.name!r}: {lost} rows have no label, {spare} labels no row"
     elif options.given == "edges":
-        way = "put names and labels into one table, and say --index NAME for its column of names"
-        raise InputError(f"labels of nodes are joined by their names, as edges have no order of nodes: {way}")
+        raise InputError("labels of nodes are joined by their names: say --index NAME for the column of names in it")
     elif len(labels) != len(used.index):
-        way = "labels are joined by an index, if both files have it: --index NAME"
-        raise InputError(f"{path} must hold a label for each of the {len(used.index)} rows, got {len(labels)}; {way}")
+        count = f"{path} must hold a label for each of the {len(used.index)} rows, got {len(labels)}"
+        raise InputError(f"{count}; an --index NAME of both files joins labels")
     elif shared := [name for name in found.rows if name in own and name != names[0] and not found.shape]:
         used.advice.append(f"both files have a column {shared[0]!r}: --index {quote(shared[0])} joins labels by it")
     used.labels, used.lines["labels"] = labels, f"{options.labels} ({found.said}), {how}"
@@ -264,8 +261,9 @@ def _check_pairs(used: Used, source: str, given: str) -> None:
     pairs, is_sparse, failed = used.x, sparse.issparse(used.x), ""
     values, (n, m) = pairs.data if is_sparse else pairs, pairs.shape
     if n != m or n < LEAST_POINTS:
-        failed = f"it must be square, of {LEAST_POINTS} rows at least, got {n} × {m}; other columns are --index or"
-        failed += " --leave-out, and scipy.spatial.distance.squareform writes out condensed distances"
+        failed = (
+            f"it must be square, of {LEAST_POINTS} rows at least, got {n} × {m}; use squareform of SciPy for a half"
+        )
     elif bad := int((~np.isfinite(values)).sum()):
         failed = f"{bad} entries are missing or infinite: replace them, by a distance above all others for instance"
     elif bad := int((values < 0).sum()):
@@ -275,9 +273,7 @@ def _check_pairs(used: Used, source: str, given: str) -> None:
     elif given == "distance" and pairs.diagonal().max() > ROUNDOFF * values.max():
         failed = f"its diagonal is not zero, up to {pairs.diagonal().max():.3g}: similarities are --given affinity"
     elif (given != "distance" or not is_sparse) and (off := _asymmetry(pairs)) > ROUNDOFF:
-        failed = (
-            f"it is not symmetric, by {off:.2g} of the largest: x + x.T completes a half, (x + x.T) / 2 is the mean"
-        )
+        failed = f"it is not symmetric, by {off:.2g} of the largest: x + x.T completes a half, / 2 is the mean"
     if failed:
         raise InputError(f"{source} is not a matrix for --given {given}: {failed}")
     how = "the stored pairs are the neighbours" if is_sparse and given == "distance" else "symmetric"
@@ -293,9 +289,7 @@ def _edges(data: Data, options: Namespace) -> Used:
         raise InputError(f"{data.source}: nodes have the names in the edges: say --leave-out {quote(options.index)}")
     rows = data.rows[options.columns or [name for name in data.rows if name not in options.leave_out]]
     if rows.shape[1] not in (2, 3):
-        raise InputError(
-            f"{data.source}: edges are two names and perhaps a weight: choose of {listed(rows)} by --columns"
-        )
+        raise InputError(f"{data.source}: edges are two names, perhaps a weight: choose of {listed(rows)} by --columns")
     weight = np.ones(len(rows))
     for name in list(rows)[2:]:
         is_text = data.lines and rows[name].dtype.kind not in "iuf"
