@@ -100,8 +100,8 @@ def _table(data: Data, options: Namespace) -> Used:
         categories = {name: sorted(set(data.rows[name].dropna().astype(str))) for name in categories}
     for name in columns if data.lines and data.index is not None and not options.columns else []:
         if data.rows[name].dtype.kind in "iu" and _counts(data.rows[name].to_numpy()):
-            way = f"say --leave-out {quote(name)}, --index {quote(name)}, or name the coordinates by --columns"
-            raise InputError(f"{data.source}: the first column, which has no name, and {name!r} count rows: {way}")
+            what = f"{data.source}: the first column, which has no name, and {name!r} count rows"
+            raise InputError(f"{what}: say --leave-out {quote(name)}, --index {quote(name)}, or --columns")
     plain = [name for name in columns if name not in categories]
     _check_numbers(data, plain, is_new)
     is_small = bool(plain) and all(str(dtype) in SMALL for dtype in data.rows.dtypes[plain])
@@ -125,8 +125,11 @@ def _check_numbers(data: Data, columns: list[str], is_new: bool) -> None:
     bad: dict[int, set[str]] = {}
     numbers = data.rows[columns].select_dtypes("float")
     has_points = bool((numbers != numbers.round()).where(numbers.notna(), False).any(axis=None))
-    dtypes, said, ways = data.rows.dtypes[columns], [], []
-    for name in (name for name, dtype in dtypes.items() if dtype.kind not in "iuf" and len(data.rows)):
+    others = [name for name, dtype in data.rows.dtypes[columns].items() if dtype.kind not in "iuf"]
+    if not others or not len(data.rows):
+        return
+    said, ways = [], []
+    for name in others:
         cells = data.rows[name].dropna()
         words = cells.astype(str)[numbers_of_text(cells.astype(str), ".", None).isna()]
         first = (words if len(words) else cells.astype(str))[:1].items()  # else numbers, written as text
@@ -138,9 +141,6 @@ def _check_numbers(data: Data, columns: list[str], is_new: bool) -> None:
             is_tried = not is_idle and (decimal == "." or not has_points)
             if is_tried and numbers_of_text(cells, decimal, thousands).notna().all():
                 ways.append(f"say {option}")
-    if not said:
-        return
-    others = [name for name, dtype in dtypes.items() if dtype.kind not in "iuf"]
     if not is_new:
         ways.append(f"leave out by --leave-out {' '.join(map(quote, others))}, take categories by --one-hot")
         ways[-1] += ", colours by --labels, row names by --index, or name coordinates by --columns"
@@ -216,16 +216,16 @@ def _drop_missing(used: Used, source: str, options: Namespace) -> str:
 def _check_points(used: Used, data: Data) -> None:
     x = used.x
     if len(x) < LEAST_POINTS or x.shape[1] == 0 or not (x != x[0]).any():
-        least = f"{LEAST_POINTS} rows, not all equal in {x.dtype}, and a column"
-        raise InputError(f"{data.source} must have {least}, got {x.shape[0]} × {x.shape[1]}")
+        shape = f"{LEAST_POINTS} rows, not all equal in {x.dtype}, and a column, got {len(x)} × {x.shape[1]}"
+        raise InputError(f"{data.source} must have {shape}")
     width, limits = np.ptp(x.astype(np.float64), axis=0).max(), np.finfo(x.dtype)
     if not 1e4 * float(limits.tiny) ** 0.5 < width < 1e-4 * float(limits.max) ** 0.5:
-        unit = f"the widest column spreads over {width:.1e}, whose square leaves {x.dtype}"
-        raise InputError(f"{data.source}: {unit}: take other units")
+        raise InputError(f"{data.source}: a column spreads over {width:.1e}, too far for {x.dtype}: take other units")
     for name, column in zip(used.names, x.T, strict=True):
         if _counts(column):
-            way = f"--index {quote(name)} or --leave-out {quote(name)}"
-            used.advice.append(f"column {name!r} counts the rows: if it is not a coordinate, say {way}")
+            used.advice.append(
+                f"column {name!r} counts the rows: if it is no coordinate, say --leave-out {quote(name)}"
+            )
         is_read = name in used.columns and (data.lines or data.rows[name].dtype.kind in "iu")
         if is_read and abs(column).max() >= EXACT and (column == np.floor(column)).all():
             used.advice.append(f"column {name!r} has integers above 2⁵³, which are rounded: row names are --index")
@@ -238,11 +238,10 @@ def _advise(used: Used) -> None:
     first, others = int(spread.argmax()), np.delete(spread, spread.argmax())
     typical = np.median(others[others > 0]) if (others > 0).any() else np.inf
     if spread[first] > SPREAD * typical:
-        times = f"spreads {spread[first] / typical:.0f} times as wide as the others and decides nearly all distances"
-        used.advice.append(f"column {names[first]!r} {times}: --standardize makes all columns count alike")
+        what = f"column {names[first]!r} spreads {spread[first] / typical:.0f} times as wide as the others"
+        used.advice.append(f"{what} and decides nearly all distances: --standardize makes all count alike")
     if not width.all():
-        constant = listed(np.array(names)[width == 0])
-        used.advice.append(f"columns that are constant change no distance: {constant}")
+        used.advice.append(f"columns that are constant change no distance: {listed(np.array(names)[width == 0])}")
     if x.shape[0] == x.shape[1] and _asymmetry(x) <= ROUNDOFF:
         used.advice.append("the table is square and symmetric: pairs are --given distance or --given affinity")
     if EDGES.issubset(map(str.lower, names)):
@@ -262,7 +261,7 @@ def _check_pairs(used: Used, source: str, given: str) -> None:
     values, (n, m) = pairs.data if is_sparse else pairs, pairs.shape
     if n != m or n < LEAST_POINTS:
         failed = (
-            f"it must be square, of {LEAST_POINTS} rows at least, got {n} × {m}; use squareform of SciPy for a half"
+            f"it must be square, of {LEAST_POINTS} rows at least, got {n} × {m}: --leave-out others, or squareform(x)"
         )
     elif bad := int((~np.isfinite(values)).sum()):
         failed = f"{bad} entries are missing or infinite: replace them, by a distance above all others for instance"
@@ -300,8 +299,8 @@ def _edges(data: Data, options: Namespace) -> Used:
         raise InputError(f"{data.source}: the edge in {where} lacks a name or a finite weight")
     code, names = pandas.factorize(rows.iloc[:, :2].astype(str).to_numpy(object).ravel())
     if options.header is None and data.lines and (both := {*rows.columns[:2]} & {*names}):
-        way = "say --header if it names the columns, or --no-header if it is an edge"
-        raise InputError(f"{data.source}: line 1 has {listed(both)}, as later lines do: {way}")
+        way = "--header if it names the columns, --no-header if it is an edge"
+        raise InputError(f"{data.source}: line 1 has {listed(both)}, as later lines do: say {way}")
     i, j = np.sort(code.reshape(-1, 2), 1).T
     table = pandas.DataFrame({"i": i, "j": j, "weight": weight})[i != j]
     once = table.drop_duplicates()
