@@ -80,10 +80,9 @@ def used_of(data: Data, options: Namespace) -> Used:
 
 def index_of(data: Data, options: Namespace) -> Any:
     """Return the names of the rows: the column of --index, the index of the file, or numbers from 0 without a name."""
-    pandas = import_module("pandas")
-    if options.index in getattr(data.rows, "columns", ()):
-        return pandas.Index(data.rows[options.index])
-    return pandas.RangeIndex(data.rows.shape[0]) if data.index is None else pandas.Index(data.index)
+    pandas, is_column = import_module("pandas"), options.index in getattr(data.rows, "columns", ())
+    index = data.rows[options.index] if is_column else data.index
+    return pandas.RangeIndex(data.rows.shape[0]) if index is None else pandas.Index(index)
 
 
 def _table(data: Data, options: Namespace) -> Used:
@@ -124,7 +123,7 @@ def _check_numbers(data: Data, columns: list[str], is_new: bool) -> None:
     """Raise `InputError` with all columns that are not numbers, and with options that were tried on their cells."""
     bad: dict[int, set[str]] = {}
     numbers = data.rows[columns].select_dtypes("float")
-    has_points = bool((numbers != numbers.round()).where(numbers.notna(), False).any(axis=None))
+    has_points = bool((numbers % 1 > 0).any(axis=None))
     others = [name for name, dtype in data.rows.dtypes[columns].items() if dtype.kind not in "iuf"]
     if not others or not len(data.rows):
         return
@@ -155,7 +154,6 @@ def _check_numbers(data: Data, columns: list[str], is_new: bool) -> None:
 
 def _label(used: Used, data: Data, options: Namespace) -> list[str]:
     """Find each row's label in a column, or in a file joined by index or place; return the columns of that file."""
-    pandas = import_module("pandas")
     own = list(getattr(data.rows, "columns", ()))
     for table in (data.rows, data.labels):
         if options.labels in getattr(table, "columns", ()) and options.given != "edges":
@@ -172,18 +170,17 @@ def _label(used: Used, data: Data, options: Namespace) -> list[str]:
         check_known([member], names, str(path))
         names = [member]
     if len(names) != 1:
-        way = f"write {path}:NAME for the labels, and --index NAME for names of the rows in both files"
+        way = f"say {path}:NAME, and --index NAME for names of the rows in both files"
         way = way if found.lines else "keep one of them: numpy.save('labels.npy', x[:, 0])"
         raise InputError(f"{path} has the columns {listed(found.rows)}: {way}")
-    labels, how = found.rows[names[0]].to_numpy(object), "by place, as not both files have an index"
+    labels, how = found.rows[names[0]].astype(object), "by place, as not both files have an index"
     if None not in (used.index.name, index.name):
-        rows, there = used.index.astype(str), pandas.Series(labels, index.astype(str))
+        rows, there = used.index.astype(str), labels.set_axis(index.astype(str))
         for joined in (rows, there.index):
             check_distinct(joined, f"labels of {path} cannot be joined by the index", "give each row its own name")
         if not (is_known := rows.isin(there.index)).any():
             raise InputError(f"{path} has labels of {listed(there.index, SHOWN)}, and none of {listed(rows, SHOWN)}")
-        labels, lost = there.reindex(rows).to_numpy(object), int((~is_known).sum())
-        spare = len(there) - len(rows) + lost
+        labels, lost, spare = there.reindex(rows), int((~is_known).sum()), int((~there.index.isin(rows)).sum())
         how = f"joined by the index {rows.name!r}: {lost} rows have no label, {spare} labels no row"
     elif options.given == "edges":
         raise InputError("labels of nodes are joined by their names: say --index NAME for the column of names in it")
@@ -192,7 +189,7 @@ def _label(used: Used, data: Data, options: Namespace) -> list[str]:
         raise InputError(f"{count}; an --index NAME of both files joins labels")
     elif shared := [name for name in found.rows if name in own and name != names[0] and not found.shape]:
         used.advice.append(f"both files have a column {shared[0]!r}: --index {quote(shared[0])} joins labels by it")
-    used.labels, used.lines["labels"] = labels, f"{options.labels} ({found.said}), {how}"
+    used.labels, used.lines["labels"] = labels.to_numpy(object), f"{options.labels} ({found.said}), {how}"
     return list(found.rows) if data.index is not None or options.given == "edges" else []
 
 
