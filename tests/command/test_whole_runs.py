@@ -159,7 +159,7 @@ def test_distances_and_affinities_give_what_their_points_give(folder):
     uneven = nearest.copy()
     uneven[np.triu(uneven) > 0] *= 2
     sparse.save_npz("uneven.npz", sparse.csr_array(uneven))
-    refused("a distance of its own in each direction", "embed", *of_distances, "uneven.npz")
+    refused("a pair must be equal in both directions", "embed", *of_distances, "uneven.npz")
 
 
 def test_neighbors_are_added_until_the_graph_is_connected(folder, capsys):

@@ -72,9 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         add("--overwrite", action="store_true", help="write over what is there already")
         add("--index", metavar="COLUMN", help="names of the rows (default: a first column without a name)")
         add("--header", action=argparse.BooleanOptionalAction, help="line 1 names the columns, or is a row")
-        add(
-            "--quotes", action=argparse.BooleanOptionalAction, help="quoted cells hold line breaks, or quotes are signs"
-        )
+        add("--quotes", action=argparse.BooleanOptionalAction, help="cells hold line breaks, or quotes are signs")
         add("--separator", metavar="SIGN", help="of cells: ';', tab, blank, ... (default: a comma, of .tsv a tab)")
         add("--decimal", metavar="SIGN", help="in numbers (default: a point)")
         add("--thousands", metavar="SIGN", help="in numbers (default: none); a blank means all kinds of blanks")

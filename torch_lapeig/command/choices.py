@@ -7,18 +7,19 @@ import sys
 import warnings
 from argparse import Namespace
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from scipy.sparse import csr_array, issparse
-from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
-from torch_lapeig.command.columns import ROUNDOFF, Array
+from torch_lapeig.command.columns import Array
 from torch_lapeig.command.reading import InputError
 from torch_lapeig.graph import KNN, Graph, HeatKernel, Neighbors, Precomputed, Weighting, nearest_neighbors, weights
+from torch_lapeig.graph.rules import weighted_graph
 from torch_lapeig.methods import LaplacianEigenmaps, SpectralClustering
 from torch_lapeig.support.progress import searches_reported
 
@@ -81,25 +82,22 @@ def embed(x: Any, options: Namespace) -> Answer:
                 chosen += _parts(graph, k, options)
                 module = LaplacianEigenmaps(k, Precomputed("affinity")).fit(graph.to(options.device))
             else:
-                given = torch.tensor(x, device=options.device)  # a copy: pandas gives read-only memory
+                x = torch.tensor(x, device=options.device)  # a copy: pandas gives read-only memory
                 most = int(_count(options, "neighbors", n - 1, NEIGHBORS[-1], "").value)
+                rule: Any = partial(KNN, metric=Precomputed("distance"))
                 if options.given:
-                    given = ((given + given.T) / 2).fill_diagonal_(0)
-                    others = given.clone().fill_diagonal_(math.inf)
-                    nearest = Neighbors(others.argsort(stable=True)[:, :most], given)
+                    x = ((x + x.T) / 2).fill_diagonal_(0)
                 else:
-                    nearest = nearest_neighbors(given, most)
+                    rule = partial(Searched, nearest=nearest_neighbors(x, most))
                 why = "given by --weighting" if options.weighting else "the usual one"
-                chosen = [_neighbors(nearest.indices.cpu().numpy(), options), Decision("weighting", name, why)]
+                chosen = [_neighbors(rule, x, most, options), Decision("weighting", name, why)]
                 count = int(chosen[0].value)
-                module = module_of(k, count, name, t).to(given)
+                module = module_of(k, count, name, t).to(x)
                 assert module.weights is not None
-                rule, pairs = module.neighbors, KNN(count, metric=Precomputed("distance"))
-                module.neighbors = search = pairs if options.given else Searched(count, nearest=nearest)
-                graph = module.weights(given, search.with_state(given)[0])
+                graph = module.weights(x, rule(count).with_state(x)[0])
                 chosen += _parts(graph, k, options)
-                module.fit(given)
-                module.neighbors = rule
+                module.neighbors = rule(count)
+                module.fit(x).neighbors = KNN(count)
                 if name == "heat":
                     found = f"{float(module.state_dict()['train_weighting'][0, 0]):.6g}"
                     chosen.append(Decision("bandwidth", found, "given by --bandwidth" if t else MEDIAN))
@@ -113,43 +111,34 @@ def embed(x: Any, options: Namespace) -> Answer:
 def _clusters(graph: Graph, chosen: list[Decision], options: Namespace) -> Array | None:
     if options.clusters is None:
         return None
-    if not (
-        options.clusters == "auto" or (options.clusters.isdecimal() and 0 < int(options.clusters) < graph.num_nodes)
-    ):
-        raise InputError(f"--clusters is auto, or a number below that of the points, got {options.clusters}")
-    count: Any = "eigengap" if options.clusters == "auto" else int(options.clusters)
+    count: Any = "eigengap"
+    asked, why = options.clusters, "from 2 to 10, the largest gap of eigenvalues"
+    if asked != "auto":
+        if not asked.isdecimal() or not 0 < int(asked) < graph.num_nodes:
+            raise InputError(f"--clusters is auto, or a number below that of the points, got {asked}")
+        count, why = int(asked), "given by --clusters"
     model = SpectralClustering(count, Precomputed("affinity"), assign_labels="cluster_qr").fit(graph)  # not random
     labels, k = model.labels_.tolist(), model.n_clusters_
-    why = "given by --clusters" if options.clusters != "auto" else "from 2 to 10, the largest gap of eigenvalues"
-    if options.clusters == "auto" and float(model.gap_) <= 3 * float(model.eigenvalues_[k - 1]):
+    if asked == "auto" and float(model.gap_) <= 3 * float(model.eigenvalues_[k - 1]):
         why += ", which is no evidence of more than one cluster"
     chosen.append(Decision("clusters", str(k), f"{why}: {', '.join(str(labels.count(i)) for i in range(k))} points"))
     return np.array([None if label < 0 else str(label) for label in labels], dtype=object)
 
 
 def _of_pairs(pairs: Any, options: Namespace) -> tuple[Graph, list[Decision]]:
-    n = pairs.shape[0]
     if options.given != "distance":
         pairs = csr_array((pairs + pairs.T) / 2, dtype=float)
         pairs.setdiag(0)
         return Graph.from_scipy(pairs), [Decision("weights", "given", f"by --given {options.given}")]
     if options.neighbors is not None:
         raise InputError("--neighbors does not go with sparse distances, whose stored pairs are the neighbours")
-    pairs = pairs.tocoo()
-    row, col, length = (part[pairs.row != pairs.col] for part in (pairs.row, pairs.col, pairs.data))
-    # The file may have one direction of a pair only: the mean of both, as `KNN` takes it.
-    keys = np.concatenate([row.astype(np.int64) * n + col, col.astype(np.int64) * n + row])
-    keys, place, directions = np.unique(keys, return_inverse=True, return_counts=True)
-    lengths = np.bincount(place, np.tile(length.astype(float), 2)) / directions
-    if (abs(lengths[place] - np.tile(length, 2)) > ROUNDOFF * lengths.max(initial=0)).any():
-        raise InputError("a pair has a distance of its own in each direction: store their mean, or one for both")
-    graph = Graph.from_scipy(csr_array((directions / 2, (keys // n, keys % n)), (n, n)))
-    squares, one_sided = torch.from_numpy(lengths).square(), int((directions == 1).sum()) // 2
-    t = HeatKernel(options.bandwidth or "median").bandwidth(squares, graph)
-    return graph.with_weight(graph.weight * torch.exp(-squares / t[graph.edge_index[0]])), [
-        Decision("neighbors", f"{len(row) / n:.3g} each", "the pairs that the file stores"),
-        Decision("pairs", f"{len(keys) // 2:,}", f"{one_sided:,} are stored from one side: half the weight, as in KNN"),
-        Decision("bandwidth", f"{float(t[0]):.6g}", "given by --bandwidth" if options.bandwidth else MEDIAN),
+    graph = weighted_graph(Precomputed("distance"), HeatKernel(options.bandwidth or "median"), pairs)
+    why = "the pairs that the file stores; those stored one way have half the weight, as in KNN"
+    return graph, [
+        Decision("neighbors", f"{graph.edge_index.shape[1] / graph.num_nodes:.3g} each", why),
+        Decision(
+            "bandwidth", f"{options.bandwidth or 'median'}", "given by --bandwidth" if options.bandwidth else MEDIAN
+        ),
     ]
 
 
@@ -160,13 +149,10 @@ def _count(options: Namespace, option: str, most: int, usual: int, why: str) -> 
     return Decision(option, str(value or min(usual, most)), f"given by --{option}" if value else why)
 
 
-def _neighbors(nearest: Array, options: Namespace) -> Decision:
-    """Return the number of neighbours, of the nearest ``(N, k)``, ascending: the first k are those of ``KNN(k)``."""
-    n, most = nearest.shape
+def _neighbors(rule: Any, x: Tensor, most: int, options: Namespace) -> Decision:
     tried, why = sorted({min(k, most) for k in NEIGHBORS}), "the usual number, and it joins all points"
     for k in tried if options.neighbors is None else []:
-        joined = csr_array((np.ones(n * k, dtype=bool), nearest[:, :k].ravel(), np.arange(n + 1) * k), shape=(n, n))
-        if connected_components(joined, directed=False, return_labels=False) == 1:
+        if len(rule(k).with_state(x)[0].nodes_of_components()) == 1:
             return Decision("neighbors", str(k), why)
         why = f"with {k} the graph falls apart"
     why = f"the usual number; up to {most} the graph falls apart all the same"

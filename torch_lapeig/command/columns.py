@@ -52,12 +52,10 @@ class Used:
 
 def used_of(data: Data, options: Namespace) -> Used:
     """Return the points or pairs of a file, with their labels; raise `InputError` if an option is needed."""
-    is_sparse, names = sparse.issparse(data.rows), list(getattr(data.rows, "columns", ()))
+    names = list(getattr(data.rows, "columns", ()))
     check_known([*options.columns, *options.one_hot, *options.leave_out], names, data.source)
-    if is_sparse:
-        used = Used(data.rows, index_of(data, options))
-    else:
-        used = (_edges if options.given == "edges" else _table)(data, options)
+    is_sparse, of_table = sparse.issparse(data.rows), _edges if options.given == "edges" else _table
+    used = Used(data.rows, index_of(data, options)) if is_sparse else of_table(data, options)
     account = {"lines": data.lines} if data.lines else {}
     used.lines = {"file": f"{data.source}: {data.said}", **account, "rows": "", **used.lines}
     if options.labels:
@@ -82,10 +80,9 @@ def used_of(data: Data, options: Namespace) -> Used:
 
 def index_of(data: Data, options: Namespace) -> Any:
     """Return the names of the rows: the column of --index, the index of the file, or numbers from 0 without a name."""
-    pandas = import_module("pandas")
-    if options.index in getattr(data.rows, "columns", ()):
-        return pandas.Index(data.rows[options.index])
-    return pandas.RangeIndex(data.rows.shape[0]) if data.index is None else pandas.Index(data.index)
+    pandas, is_column = import_module("pandas"), options.index in getattr(data.rows, "columns", ())
+    index = data.rows[options.index] if is_column else data.index
+    return pandas.RangeIndex(data.rows.shape[0]) if index is None else pandas.Index(index)
 
 
 def _table(data: Data, options: Namespace) -> Used:
@@ -102,8 +99,8 @@ def _table(data: Data, options: Namespace) -> Used:
         categories = {name: sorted(set(data.rows[name].dropna().astype(str))) for name in categories}
     for name in columns if data.lines and data.index is not None and not options.columns else []:
         if data.rows[name].dtype.kind in "iu" and _counts(data.rows[name].to_numpy()):
-            way = f"say --leave-out {quote(name)}, --index {quote(name)}, or name the coordinates by --columns"
-            raise InputError(f"{data.source}: the first column, which has no name, and {name!r} count rows: {way}")
+            what = f"{data.source}: the first column, which has no name, and {name!r} count rows"
+            raise InputError(f"{what}: say --leave-out {quote(name)}, --index {quote(name)}, or --columns")
     plain = [name for name in columns if name not in categories]
     _check_numbers(data, plain, is_new)
     is_small = bool(plain) and all(str(dtype) in SMALL for dtype in data.rows.dtypes[plain])
@@ -126,9 +123,12 @@ def _check_numbers(data: Data, columns: list[str], is_new: bool) -> None:
     """Raise `InputError` with all columns that are not numbers, and with options that were tried on their cells."""
     bad: dict[int, set[str]] = {}
     numbers = data.rows[columns].select_dtypes("float")
-    has_points = bool((numbers != numbers.round()).where(numbers.notna(), False).any(axis=None))
-    dtypes, said, ways = data.rows.dtypes[columns], [], []
-    for name in (name for name, dtype in dtypes.items() if dtype.kind not in "iuf" and len(data.rows)):
+    has_points = bool((numbers % 1 > 0).any(axis=None))
+    others = [name for name, dtype in data.rows.dtypes[columns].items() if dtype.kind not in "iuf"]
+    if not others or not len(data.rows):
+        return
+    said, ways = [], []
+    for name in others:
         cells = data.rows[name].dropna()
         words = cells.astype(str)[numbers_of_text(cells.astype(str), ".", None).isna()]
         first = (words if len(words) else cells.astype(str))[:1].items()  # else numbers, written as text
@@ -140,9 +140,6 @@ def _check_numbers(data: Data, columns: list[str], is_new: bool) -> None:
             is_tried = not is_idle and (decimal == "." or not has_points)
             if is_tried and numbers_of_text(cells, decimal, thousands).notna().all():
                 ways.append(f"say {option}")
-    if not said:
-        return
-    others = [name for name, dtype in dtypes.items() if dtype.kind not in "iuf"]
     if not is_new:
         ways.append(f"leave out by --leave-out {' '.join(map(quote, others))}, take categories by --one-hot")
         ways[-1] += ", colours by --labels, row names by --index, or name coordinates by --columns"
@@ -157,7 +154,6 @@ def _check_numbers(data: Data, columns: list[str], is_new: bool) -> None:
 
 def _label(used: Used, data: Data, options: Namespace) -> list[str]:
     """Find each row's label in a column, or in a file joined by index or place; return the columns of that file."""
-    pandas = import_module("pandas")
     own = list(getattr(data.rows, "columns", ()))
     for table in (data.rows, data.labels):
         if options.labels in getattr(table, "columns", ()) and options.given != "edges":
@@ -174,28 +170,26 @@ def _label(used: Used, data: Data, options: Namespace) -> list[str]:
         check_known([member], names, str(path))
         names = [member]
     if len(names) != 1:
-        way = f"write {path}:NAME for the labels, and --index NAME for names of the rows in both files"
+        way = f"say {path}:NAME, and --index NAME for names of the rows in both files"
         way = way if found.lines else "keep one of them: numpy.save('labels.npy', x[:, 0])"
         raise InputError(f"{path} has the columns {listed(found.rows)}: {way}")
-    labels, how = found.rows[names[0]].to_numpy(object), "by place, as not both files have an index"
+    labels, how = found.rows[names[0]].astype(object), "by place, as not both files have an index"
     if None not in (used.index.name, index.name):
-        rows, there = used.index.astype(str), pandas.Series(labels, index.astype(str))
+        rows, there = used.index.astype(str), labels.set_axis(index.astype(str))
         for joined in (rows, there.index):
             check_distinct(joined, f"labels of {path} cannot be joined by the index", "give each row its own name")
         if not (is_known := rows.isin(there.index)).any():
             raise InputError(f"{path} has labels of {listed(there.index, SHOWN)}, and none of {listed(rows, SHOWN)}")
-        labels, lost = there.reindex(rows).to_numpy(object), int((~is_known).sum())
-        spare = len(there) - len(rows) + lost
+        labels, lost, spare = there.reindex(rows), int((~is_known).sum()), int((~there.index.isin(rows)).sum())
         how = f"joined by the index {rows.name!r}: {lost} rows have no label, {spare} labels no row"
     elif options.given == "edges":
-        way = "put names and labels into one table, and say --index NAME for its column of names"
-        raise InputError(f"labels of nodes are joined by their names, as edges have no order of nodes: {way}")
+        raise InputError("labels of nodes are joined by their names: say --index NAME for the column of names in it")
     elif len(labels) != len(used.index):
-        way = "labels are joined by an index, if both files have it: --index NAME"
-        raise InputError(f"{path} must hold a label for each of the {len(used.index)} rows, got {len(labels)}; {way}")
+        count = f"{path} must hold a label for each of the {len(used.index)} rows, got {len(labels)}"
+        raise InputError(f"{count}; an --index NAME of both files joins labels")
     elif shared := [name for name in found.rows if name in own and name != names[0] and not found.shape]:
         used.advice.append(f"both files have a column {shared[0]!r}: --index {quote(shared[0])} joins labels by it")
-    used.labels, used.lines["labels"] = labels, f"{options.labels} ({found.said}), {how}"
+    used.labels, used.lines["labels"] = labels.to_numpy(object), f"{options.labels} ({found.said}), {how}"
     return list(found.rows) if data.index is not None or options.given == "edges" else []
 
 
@@ -219,16 +213,16 @@ def _drop_missing(used: Used, source: str, options: Namespace) -> str:
 def _check_points(used: Used, data: Data) -> None:
     x = used.x
     if len(x) < LEAST_POINTS or x.shape[1] == 0 or not (x != x[0]).any():
-        least = f"{LEAST_POINTS} rows, not all equal in {x.dtype}, and a column"
-        raise InputError(f"{data.source} must have {least}, got {x.shape[0]} × {x.shape[1]}")
+        shape = f"{LEAST_POINTS} rows, not all equal in {x.dtype}, and a column, got {len(x)} × {x.shape[1]}"
+        raise InputError(f"{data.source} must have {shape}")
     width, limits = np.ptp(x.astype(np.float64), axis=0).max(), np.finfo(x.dtype)
     if not 1e4 * float(limits.tiny) ** 0.5 < width < 1e-4 * float(limits.max) ** 0.5:
-        unit = f"the widest column spreads over {width:.1e}, whose square leaves {x.dtype}"
-        raise InputError(f"{data.source}: {unit}: take other units")
+        raise InputError(f"{data.source}: a column spreads over {width:.1e}, too far for {x.dtype}: take other units")
     for name, column in zip(used.names, x.T, strict=True):
         if _counts(column):
-            way = f"--index {quote(name)} or --leave-out {quote(name)}"
-            used.advice.append(f"column {name!r} counts the rows: if it is not a coordinate, say {way}")
+            used.advice.append(
+                f"column {name!r} counts the rows: if it is no coordinate, say --leave-out {quote(name)}"
+            )
         is_read = name in used.columns and (data.lines or data.rows[name].dtype.kind in "iu")
         if is_read and abs(column).max() >= EXACT and (column == np.floor(column)).all():
             used.advice.append(f"column {name!r} has integers above 2⁵³, which are rounded: row names are --index")
@@ -241,11 +235,10 @@ def _advise(used: Used) -> None:
     first, others = int(spread.argmax()), np.delete(spread, spread.argmax())
     typical = np.median(others[others > 0]) if (others > 0).any() else np.inf
     if spread[first] > SPREAD * typical:
-        times = f"spreads {spread[first] / typical:.0f} times as wide as the others and decides nearly all distances"
-        used.advice.append(f"column {names[first]!r} {times}: --standardize makes all columns count alike")
+        what = f"column {names[first]!r} spreads {spread[first] / typical:.0f} times as wide as the others"
+        used.advice.append(f"{what} and decides nearly all distances: --standardize makes all count alike")
     if not width.all():
-        constant = listed(np.array(names)[width == 0])
-        used.advice.append(f"columns that are constant change no distance: {constant}")
+        used.advice.append(f"columns that are constant change no distance: {listed(np.array(names)[width == 0])}")
     if x.shape[0] == x.shape[1] and _asymmetry(x) <= ROUNDOFF:
         used.advice.append("the table is square and symmetric: pairs are --given distance or --given affinity")
     if EDGES.issubset(map(str.lower, names)):
@@ -264,8 +257,9 @@ def _check_pairs(used: Used, source: str, given: str) -> None:
     pairs, is_sparse, failed = used.x, sparse.issparse(used.x), ""
     values, (n, m) = pairs.data if is_sparse else pairs, pairs.shape
     if n != m or n < LEAST_POINTS:
-        failed = f"it must be square, of {LEAST_POINTS} rows at least, got {n} × {m}; other columns are --index or"
-        failed += " --leave-out, and scipy.spatial.distance.squareform writes out condensed distances"
+        failed = (
+            f"it must be square, of {LEAST_POINTS} rows at least, got {n} × {m}: --leave-out others, or squareform(x)"
+        )
     elif bad := int((~np.isfinite(values)).sum()):
         failed = f"{bad} entries are missing or infinite: replace them, by a distance above all others for instance"
     elif bad := int((values < 0).sum()):
@@ -275,9 +269,7 @@ def _check_pairs(used: Used, source: str, given: str) -> None:
     elif given == "distance" and pairs.diagonal().max() > ROUNDOFF * values.max():
         failed = f"its diagonal is not zero, up to {pairs.diagonal().max():.3g}: similarities are --given affinity"
     elif (given != "distance" or not is_sparse) and (off := _asymmetry(pairs)) > ROUNDOFF:
-        failed = (
-            f"it is not symmetric, by {off:.2g} of the largest: x + x.T completes a half, (x + x.T) / 2 is the mean"
-        )
+        failed = f"it is not symmetric, by {off:.2g} of the largest: x + x.T completes a half, / 2 is the mean"
     if failed:
         raise InputError(f"{source} is not a matrix for --given {given}: {failed}")
     how = "the stored pairs are the neighbours" if is_sparse and given == "distance" else "symmetric"
@@ -293,9 +285,7 @@ def _edges(data: Data, options: Namespace) -> Used:
         raise InputError(f"{data.source}: nodes have the names in the edges: say --leave-out {quote(options.index)}")
     rows = data.rows[options.columns or [name for name in data.rows if name not in options.leave_out]]
     if rows.shape[1] not in (2, 3):
-        raise InputError(
-            f"{data.source}: edges are two names and perhaps a weight: choose of {listed(rows)} by --columns"
-        )
+        raise InputError(f"{data.source}: edges are two names, perhaps a weight: choose of {listed(rows)} by --columns")
     weight = np.ones(len(rows))
     for name in list(rows)[2:]:
         is_text = data.lines and rows[name].dtype.kind not in "iuf"
@@ -306,8 +296,8 @@ def _edges(data: Data, options: Namespace) -> Used:
         raise InputError(f"{data.source}: the edge in {where} lacks a name or a finite weight")
     code, names = pandas.factorize(rows.iloc[:, :2].astype(str).to_numpy(object).ravel())
     if options.header is None and data.lines and (both := {*rows.columns[:2]} & {*names}):
-        way = "say --header if it names the columns, or --no-header if it is an edge"
-        raise InputError(f"{data.source}: line 1 has {listed(both)}, as later lines do: {way}")
+        way = "--header if it names the columns, --no-header if it is an edge"
+        raise InputError(f"{data.source}: line 1 has {listed(both)}, as later lines do: say {way}")
     i, j = np.sort(code.reshape(-1, 2), 1).T
     table = pandas.DataFrame({"i": i, "j": j, "weight": weight})[i != j]
     once = table.drop_duplicates()

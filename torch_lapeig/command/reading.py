@@ -74,7 +74,7 @@ class Data(NamedTuple):
     source: str
     said: str  # how they were read
     rows: Any
-    index: Any = None  # Series of their names
+    index: Any = None  # their names, as pandas has them
     labels: Any = None  # DataFrame of columns that may only be labels
     shape: tuple[int, ...] = ()  # of a row whose columns have no names in the file, such as height and width
     lines: str = ""  # the account of a text: lines = names + skipped + blank + rows
@@ -181,7 +181,7 @@ def _binary(path: Path, kind: str, member: str, options: Namespace) -> Data:
     data, names, shape = Data(str(path), "a table", None), dict[str, Any](), tuple[int, ...]()
     if kind == ".h5ad":
         cells, found = found, {}
-        data = data._replace(labels=cells.obs, index=cells.obs.index)
+        data = data._replace(labels=cells.obs, index=cells.obs.index.rename(cells.obs.index.name or "name"))
         groups = {"adata": {"X": cells.X}, "layers": cells.layers, "obsm": cells.obsm, "obsp": cells.obsp}
         for place, name in ((place, name) for place, group in groups.items() for name in group):
             key = name if sum(name in other for other in groups.values()) == 1 else f"{place}.{name}"
@@ -208,17 +208,15 @@ def _binary(path: Path, kind: str, member: str, options: Namespace) -> Data:
         once = found.tocoo(copy=True)
         once.sum_duplicates()
         if twice := found.nnz - once.nnz:
-            way = "keep one of each, or add them by sum_duplicates() if they are meant to be added"
-            raise InputError(f"{path} stores {twice} entries of its matrix more than once: {way}")
+            raise InputError(f"{path} stores {twice} entries of its matrix more than once: add by sum_duplicates()")
         if options.given and found.dtype.kind in "biuf":
-            return data._replace(said=said, rows=found.astype(float).tocsr(), index=_names_of(data.index))
+            return data._replace(said=said, rows=found.astype(float).tocsr())
         if (size := int(np.prod(found.shape, dtype=object)) * found.dtype.itemsize) > LARGEST:
-            way = "reduce its columns first, by sklearn.decomposition.TruncatedSVD for instance"
-            raise InputError(f"{path} takes {size >> 30} GiB with its zeros, which distances need: {way}")
+            raise InputError(f"{path} takes {size >> 30} GiB with its zeros: reduce its columns, by TruncatedSVD say")
         found, said = found.toarray(), f"{said}, its zeros written out"
     if is_table:
         is_numbered = data.index is not None or isinstance(found.index, pandas.RangeIndex)
-        data = data if is_numbered else data._replace(index=found.index)
+        data = data if is_numbered else data._replace(index=found.index.to_series(name=found.index.name or "name"))
     elif not found.ndim:
         raise InputError(f"{path} holds one number, not rows")
     else:  # pandas computes with the bytes of this machine
@@ -228,11 +226,7 @@ def _binary(path: Path, kind: str, member: str, options: Namespace) -> Data:
         found = pandas.DataFrame(flat, columns=names or None)
     check_distinct(found.columns, f"the columns of {path}", "rename one; of genes, adata.var_names_make_unique() does")
     rows = found.rename(columns=str).reset_index(drop=True)
-    return data._replace(said=said, rows=rows, index=_names_of(data.index), shape=shape)
-
-
-def _names_of(index: Any) -> Any:
-    return None if index is None else index.to_series(name=index.name or "name")
+    return data._replace(said=said, rows=rows, shape=shape)
 
 
 def _text(path: Path, member: str, options: Namespace, count: int | None) -> Data:
@@ -255,16 +249,14 @@ def _text(path: Path, member: str, options: Namespace, count: int | None) -> Dat
         cells = cells.drop(others.index[(others == "").all(axis=1)])
     if cells.empty:
         raise InputError(f"{path} has no cell that is not blank")
-    first, is_named = cells.iloc[0].str.strip().tolist(), options.header
+    line, is_named = cells.iloc[0].str.strip(), options.header
+    first, numbers = line.tolist(), numbers_of_text(line.str.replace("−", "-"), decimal, options.thousands).notna()
     start = start if breaks else int(cells.index[0])
     if count is not None:
         is_named, over = _is_named(path, cells, member, count)
         cells = cells.iloc[: len(cells) - over]
-    numbers = (
-        numbers_of_text(cells.iloc[0].str.strip().str.replace("−", "-"), decimal, options.thousands).notna().to_numpy()
-    )
     if is_named is None and (numbers.any() or not any(first)):
-        found = f"numbers ({listed(np.array(first)[numbers], 4)})" if numbers.any() else "no names"
+        found = f"numbers ({listed(line[numbers], 4)})" if numbers.any() else "no names"
         way = "say --header if it names the columns, or --no-header if it is a row like the others"
         way = way if count is None else f"say {path}:NAME with a name in it, or {path}:0 for a column by its number"
         raise InputError(f"{path}: line {start} has {found}: {way}")
@@ -321,9 +313,8 @@ def _cells(path: Path, lines: dict[int, str], separator: str, options: Namespace
         ways += [f"--skip-lines {' '.join(map(str, others))} if there are titles above"] if row <= SHOWN else []
         skipped = " ".join(map(str, sorted({*others, where} - {*numbers} | {where})))
         ways.append(f"--skip-lines {skipped} if that is no row, --separator ';' --decimal , if commas are decimal")
-        raise InputError(
-            f"{path}: line {where} has {found} cells, those above {most}: say {', '.join(ways)}"
-        ) from error
+        said = f"{path}: line {where} has {found} cells, those above {most}"
+        raise InputError(f"{said}: say {', '.join(ways)}") from error
     breaks = len(lines) - len(frame)
     if breaks and not options.quotes:
         cell = next((cell for name in frame for cell in frame[name] if "\n" in cell), "")[:40]

@@ -134,10 +134,8 @@ def scatter(y: Any, index: Any, more: dict[str, Any], name: str) -> str:
         options = "".join(f"<option{' selected' * (column == first[key])}>{column}</option>" for column in names)
         menus += f'<label>{title} <select id="{key}">{options}</select></label>'
     plot.scatter("x", "y", source=ColumnDataSource(data), color="colour", name="points")
-    legend, library = (
-        f"<h3>{html.escape(name)}</h3><ul class=key>",
-        Resources(mode="inline", components=["bokeh"]).render(),
-    )
+    library = Resources(mode="inline", components=["bokeh"]).render()
+    legend = f"<h3>{html.escape(name)}</h3><ul class=key>"
     for kind, colour in classes.items():
         legend += f'<li><i style="background:{to_hex(colour)}"></i> {html.escape(kind)}'
     if scale is not None:
