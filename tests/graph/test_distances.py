@@ -242,6 +242,8 @@ UNEVEN = NEAR * csr_array(np.linspace(1, 2, X.shape[0])[:, None] * np.ones(NEAR.
             "must be distinct, got 1 twice",
         ),
         (UNEVEN, r"equal in both directions, got some that differ by up to .*; use x.maximum\(x.T\)"),
+        (UNEVEN * 1e-12, "equal in both directions"),
+        (NEAR * 1e-160, "so large that squares do not underflow"),
         (tl.KNN(4)(X), "got a Graph"),
     ],
 )

@@ -19,6 +19,7 @@ from torch_lapeig.support.tuning import rows_of_block
 # Metrics of `scipy.spatial.distance.cdist` whose value depends on two points only, and is 0 for equal ones.
 SCIPY = "braycurtis canberra chebyshev cityblock correlation dice hamming jaccard jensenshannon rogerstanimoto"
 BOOLEAN = ("dice", "jaccard", "rogerstanimoto")  # those that see only which numbers are 0
+LEAST_SCALE = 1e-146  # whose square is tiny / eps of float64
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,10 @@ def check_zero(own: Tensor, rows: Tensor) -> None:
 def check_given(found: Tensor) -> None:
     """Raise ValueError unless distances are not negative, and have squares."""
     checks.check_finite(found.detach().square(), "squares of distances", "rescale them, or drop the points")
-    checks.check_non_negative(found, "distances", 1e-5 * checks.largest(found))
+    largest = checks.largest(found).double()
+    checks.check_non_negative(found, "distances", 1e-5 * largest)
+    if 0 < largest < LEAST_SCALE:
+        raise ValueError(f"distances must be so large that squares do not underflow, got up to {largest:.3g}; rescale")
 
 
 def distances(metric: Metric, queries: Tensor, points: Tensor) -> Tensor:

@@ -34,7 +34,7 @@ def weighted_by_stored(x: Any, weights: Weighting, mask: Tensor | None) -> Graph
     row, col, distance = row[between], col[between], distance[between].repeat(2)
     keys, place, directions = torch.cat([row * n + col, col * n + row]).unique(return_inverse=True, return_counts=True)
     lengths = sum_of_groups(distance, place, len(keys)) / directions
-    if not torch.allclose(distance.detach(), lengths.detach()[place]):
+    if not torch.allclose(distance.detach(), lengths.detach()[place], atol=0):
         raise ValueError(
             "stored distances of a pair must be equal in both directions, got some that differ by up to "
             f"{2 * (distance - lengths[place]).detach().abs().max():.3g}; use x.maximum(x.T) of a SciPy matrix"
