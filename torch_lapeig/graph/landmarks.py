@@ -19,7 +19,7 @@ from torch_lapeig.graph.algebra import both_ways, sum_of_groups
 from torch_lapeig.graph.graph import Graph
 from torch_lapeig.graph.pattern import SparsePattern
 from torch_lapeig.graph.search import exact
-from torch_lapeig.graph.search.neighbors import first_copies, nearest_neighbors
+from torch_lapeig.graph.search.neighbors import nearest_neighbors
 from torch_lapeig.graph.weights import NewEdges, Weighting
 from torch_lapeig.support import checks
 from torch_lapeig.support.tuning import rows_of_block
@@ -150,9 +150,11 @@ class Landmarks:
             number, group = _k_means(sample, m).unique(return_inverse=True)
             return members, group, len(number)
         chosen = _farthest(sample, m) if self.choose == "farthest" else torch.arange(m, device=x.device)
-        # Copies would share the points near them.
-        chosen = chosen[first_copies(sample[chosen], torch.ones_like(chosen, dtype=torch.bool), 1)]
-        return members[chosen], torch.arange(len(chosen), device=x.device), len(chosen)
+        # Without copies, which would share the points near them.
+        distinct, number = sample[chosen].unique(dim=0, return_inverse=True)
+        place = torch.arange(len(number), device=x.device)
+        first = place[: len(distinct)].scatter_reduce(0, number, place, "amin", include_self=False)
+        return members[chosen[first.sort().values]], place[: len(distinct)], len(distinct)
 
     def edges(self, x: Tensor, landmarks: Tensor) -> NewEdges:
         """Return the edges from points ``(Q, D)`` to their nearest landmarks ``(m, D)``, r of each, nearest first."""

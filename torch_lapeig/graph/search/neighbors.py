@@ -234,16 +234,16 @@ def first_copies(points: Tensor, valid: Tensor, most: int) -> Tensor:
     numbers = valid.nonzero().flatten()
     x = points[numbers] + 0.0  # zeros of one sign
     bits = x.view(torch.int32 if x.dtype == torch.float32 else torch.int64)
-    odd = torch.randint(-(2**62), 2**62, (x.shape[1],), generator=torch.Generator().manual_seed(0)).to(x.device) * 2 + 1
+    odd = torch.randint(-(2**62), 2**62, (x.shape[1],), generator=torch.Generator().manual_seed(0)) * 2 + 1
     step = rows_of_block(16 * x.shape[1], x.device, "cache")
     key = torch.cat([(part * odd).sum(1) for part in bits.split(step)])  # a hash modulo 2⁶⁴: equal for equal rows
     key, order = key.sort(stable=True)
-    begins = torch.ones_like(key, dtype=torch.bool)
+    begins = torch.ones(len(x), dtype=torch.bool)
     begins[1:] = key.diff() != 0
     if begins.all():
         return numbers
     begins[1:] |= (x[order[1:]] != x[order[:-1]]).any(1)  # different points may share a key
-    place = torch.arange(len(x), device=x.device)
+    place = torch.arange(len(x))
     rank = place - torch.where(begins, place, 0).cummax(0).values  # the number of copies before each one
     return numbers[order[rank < most].sort().values]
 
