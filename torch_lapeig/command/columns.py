@@ -254,9 +254,7 @@ def _check_pairs(used: Used, source: str, given: str) -> None:
     pairs, is_sparse, failed = used.x, sparse.issparse(used.x), ""
     values, (n, m) = pairs.data if is_sparse else pairs, pairs.shape
     if n != m or n < LEAST_POINTS:
-        failed = (
-            f"it must be square, of {LEAST_POINTS} rows at least, got {n} × {m}: --leave-out others, or squareform(x)"
-        )
+        failed = f"it must be square, of {LEAST_POINTS} rows, got {n} × {m}: --leave-out some, or squareform(x)"
     elif bad := int((~np.isfinite(values)).sum()):
         failed = f"{bad} entries are missing or infinite: replace them, by a distance above all others for instance"
     elif bad := int((values < 0).sum()):
@@ -266,7 +264,7 @@ def _check_pairs(used: Used, source: str, given: str) -> None:
     elif given == "distance" and pairs.diagonal().max() > ROUNDOFF * values.max():
         failed = f"its diagonal is not zero, up to {pairs.diagonal().max():.3g}: similarities are --given affinity"
     elif (given != "distance" or not is_sparse) and (off := _asymmetry(pairs)) > ROUNDOFF:
-        failed = f"it is not symmetric, by {off:.2g} of the largest: x + x.T completes a half, / 2 is the mean"
+        failed = f"it is not symmetric, by {off:.2g} of the largest: x + x.T completes a half, (x + x.T) / 2 averages"
     if failed:
         raise InputError(f"{source} is not a matrix for --given {given}: {failed}")
     how = "the stored pairs are the neighbours" if is_sparse and given == "distance" else "symmetric"

@@ -208,11 +208,13 @@ def _binary(path: Path, kind: str, member: str, options: Namespace) -> Data:
         once = found.tocoo(copy=True)
         once.sum_duplicates()
         if twice := found.nnz - once.nnz:
-            raise InputError(f"{path} stores {twice} entries of its matrix more than once: add by sum_duplicates()")
+            raise InputError(
+                f"{path} stores {twice} entries of its matrix more than once: keep one, or sum_duplicates()"
+            )
         if options.given and found.dtype.kind in "biuf":
             return data._replace(said=said, rows=found.astype(float).tocsr())
         if (size := int(np.prod(found.shape, dtype=object)) * found.dtype.itemsize) > LARGEST:
-            raise InputError(f"{path} takes {size >> 30} GiB with its zeros: reduce its columns, by TruncatedSVD say")
+            raise InputError(f"{path} takes {size >> 30} GiB with its zeros: reduce its columns, by TruncatedSVD")
         found, said = found.toarray(), f"{said}, its zeros written out"
     if is_table:
         is_numbered = data.index is not None or isinstance(found.index, pandas.RangeIndex)
