@@ -99,8 +99,8 @@ def _table(data: Data, options: Namespace) -> Used:
         categories = {name: sorted(set(data.rows[name].dropna().astype(str))) for name in categories}
     for name in columns if data.lines and data.index is not None and not options.columns else []:
         if data.rows[name].dtype.kind in "iu" and _counts(data.rows[name].to_numpy()):
-            what = f"{data.source}: the first column, which has no name, and {name!r} count rows"
-            raise InputError(f"{what}: say --leave-out {quote(name)}, --index {quote(name)}, or --columns")
+            way = f"say --index or --leave-out {quote(name)}"
+            raise InputError(f"{data.source}: the first column, without a name, and {name!r} count rows: {way}")
     plain = [name for name in columns if name not in categories]
     _check_numbers(data, plain, is_new)
     is_small = bool(plain) and all(str(dtype) in SMALL for dtype in data.rows.dtypes[plain])
@@ -183,7 +183,7 @@ def _label(used: Used, data: Data, options: Namespace) -> list[str]:
         labels, lost, spare = there.reindex(rows), int((~is_known).sum()), int((~there.index.isin(rows)).sum())
         how = f"joined by the index {rows.name!r}: {lost} rows have no label, {spare} labels no row"
     elif options.given == "edges":
-        raise InputError("labels of nodes are joined by their names: say --index NAME for the column of names in it")
+        raise InputError("labels of nodes are joined by their names: say --index NAME for the column of names")
     elif len(labels) != len(used.index):
         count = f"{path} must hold a label for each of the {len(used.index)} rows, got {len(labels)}"
         raise InputError(f"{count}; an --index NAME of both files joins labels")
@@ -213,16 +213,13 @@ def _drop_missing(used: Used, source: str, options: Namespace) -> str:
 def _check_points(used: Used, data: Data) -> None:
     x = used.x
     if len(x) < LEAST_POINTS or x.shape[1] == 0 or not (x != x[0]).any():
-        shape = f"{LEAST_POINTS} rows, not all equal in {x.dtype}, and a column, got {len(x)} × {x.shape[1]}"
-        raise InputError(f"{data.source} must have {shape}")
+        raise InputError(f"{data.source} must have {LEAST_POINTS} rows, not all equal in {x.dtype}, got {x.shape}")
     width, limits = np.ptp(x.astype(np.float64), axis=0).max(), np.finfo(x.dtype)
     if not 1e4 * float(limits.tiny) ** 0.5 < width < 1e-4 * float(limits.max) ** 0.5:
-        raise InputError(f"{data.source}: a column spreads over {width:.1e}, too far for {x.dtype}: take other units")
+        raise InputError(f"{data.source}: spreads over {width:.1e}, whose square leaves {x.dtype}: take other units")
     for name, column in zip(used.names, x.T, strict=True):
         if _counts(column):
-            used.advice.append(
-                f"column {name!r} counts the rows: if it is no coordinate, say --leave-out {quote(name)}"
-            )
+            used.advice.append(f"column {name!r} counts the rows: --index or --leave-out if it is no coordinate")
         is_read = name in used.columns and (data.lines or data.rows[name].dtype.kind in "iu")
         if is_read and abs(column).max() >= EXACT and (column == np.floor(column)).all():
             used.advice.append(f"column {name!r} has integers above 2⁵³, which are rounded: row names are --index")
@@ -257,9 +254,7 @@ def _check_pairs(used: Used, source: str, given: str) -> None:
     pairs, is_sparse, failed = used.x, sparse.issparse(used.x), ""
     values, (n, m) = pairs.data if is_sparse else pairs, pairs.shape
     if n != m or n < LEAST_POINTS:
-        failed = (
-            f"it must be square, of {LEAST_POINTS} rows at least, got {n} × {m}: --leave-out others, or squareform(x)"
-        )
+        failed = f"it must be square, of {LEAST_POINTS} rows, got {n} × {m}: --leave-out some, or squareform(x)"
     elif bad := int((~np.isfinite(values)).sum()):
         failed = f"{bad} entries are missing or infinite: replace them, by a distance above all others for instance"
     elif bad := int((values < 0).sum()):
@@ -269,7 +264,7 @@ def _check_pairs(used: Used, source: str, given: str) -> None:
     elif given == "distance" and pairs.diagonal().max() > ROUNDOFF * values.max():
         failed = f"its diagonal is not zero, up to {pairs.diagonal().max():.3g}: similarities are --given affinity"
     elif (given != "distance" or not is_sparse) and (off := _asymmetry(pairs)) > ROUNDOFF:
-        failed = f"it is not symmetric, by {off:.2g} of the largest: x + x.T completes a half, / 2 is the mean"
+        failed = f"it is not symmetric, by {off:.2g} of the largest: x + x.T completes a half, (x + x.T) / 2 averages"
     if failed:
         raise InputError(f"{source} is not a matrix for --given {given}: {failed}")
     how = "the stored pairs are the neighbours" if is_sparse and given == "distance" else "symmetric"
@@ -302,8 +297,7 @@ def _edges(data: Data, options: Namespace) -> Used:
     table = pandas.DataFrame({"i": i, "j": j, "weight": weight})[i != j]
     once = table.drop_duplicates()
     for twice in once[once.duplicated(["i", "j"])].itertuples():
-        ends = f"{names[twice.i]!r} and {names[twice.j]!r}"
-        raise InputError(f"{data.source}: {ends} have two weights: edges have no direction, give each pair one weight")
+        raise InputError(f"{data.source}: {names[twice.i]!r} and {names[twice.j]!r} have two weights: give them one")
     half = sparse.csr_array((once.weight, (once.i, once.j)), (len(names), len(names)))
     used = Used(half + half.T, pandas.Index(names, name="name"))
     loops, repeated = len(rows) - len(table), len(table) - len(once)

@@ -208,11 +208,13 @@ def _binary(path: Path, kind: str, member: str, options: Namespace) -> Data:
         once = found.tocoo(copy=True)
         once.sum_duplicates()
         if twice := found.nnz - once.nnz:
-            raise InputError(f"{path} stores {twice} entries of its matrix more than once: add by sum_duplicates()")
+            raise InputError(
+                f"{path} stores {twice} entries of its matrix more than once: keep one, or sum_duplicates()"
+            )
         if options.given and found.dtype.kind in "biuf":
             return data._replace(said=said, rows=found.astype(float).tocsr())
         if (size := int(np.prod(found.shape, dtype=object)) * found.dtype.itemsize) > LARGEST:
-            raise InputError(f"{path} takes {size >> 30} GiB with its zeros: reduce its columns, by TruncatedSVD say")
+            raise InputError(f"{path} takes {size >> 30} GiB with its zeros: reduce its columns, by TruncatedSVD")
         found, said = found.toarray(), f"{said}, its zeros written out"
     if is_table:
         is_numbered = data.index is not None or isinstance(found.index, pandas.RangeIndex)
@@ -318,8 +320,8 @@ def _cells(path: Path, lines: dict[int, str], separator: str, options: Namespace
     breaks = len(lines) - len(frame)
     if breaks and not options.quotes:
         cell = next((cell for name in frame for cell in frame[name] if "\n" in cell), "")[:40]
-        way = "say --quotes if cells hold line breaks, --no-quotes if quotes are signs like others"
-        raise InputError(f"{path}: line breaks lie within quoted cells, such as {cell!r}: {way}")
+        way = "--quotes if cells hold line breaks, --no-quotes if quotes are signs"
+        raise InputError(f"{path}: line breaks lie within quoted cells, such as {cell!r}: say {way}")
     if "quotes" in options.own and not (breaks if options.quotes else '"' in text):
         raise InputError(f"--{'' if options.quotes else 'no-'}quotes has no effect on {path}: leave it out")
     frame.index = frame.index if breaks else pandas.Index(numbers, name="line")
@@ -341,8 +343,7 @@ def _is_named(path: Path, cells: Any, member: str, count: int) -> tuple[bool | N
     numbers, times = numbers_of_text(cells[0], ".", None).notna().tolist(), Counter(filter(None, labels))
     is_odd = not numbers[0] and name not in times and (all(numbers[1:]) or min(times.values(), default=1) > 1)
     if len(fits) > 1 or (not member and not fits[0][0] and is_odd):
-        way = f"say {path}:{name} if it is a name, and a label is missing or empty, {path}:0 if it is a label"
-        raise InputError(f"{path}: line 1, {name!r}, may be a name or a label: {way}")
+        raise InputError(f"say {path}:{name} if line 1 is a name and labels are missing, {path}:0 if it is a label")
     return fits[0]
 
 
