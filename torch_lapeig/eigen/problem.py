@@ -80,7 +80,7 @@ class Measure(NamedTuple):
 
 
 class Flags(NamedTuple):
-    """What holds of a batch: all pairs have converged, round-off hides nothing, a graph has ``faint`` values."""
+    """Facts of a batch: all pairs have converged, round-off hides nothing, a graph has ``faint`` values."""
 
     are_converged: bool
     are_resolved: bool

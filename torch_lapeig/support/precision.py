@@ -19,7 +19,6 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
-from torch._functorch.utils import unwrap_dead_wrappers
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -262,13 +261,6 @@ class Function(torch.autograd.Function):
         super().__init_subclass__()
         for name in {"forward", "backward", "jvp"} & vars(cls).keys():
             setattr(cls, name, staticmethod(without_autocast(getattr(cls, name))))
-
-    @classmethod
-    def apply(cls, *args: Any) -> Any:
-        """Apply the function as torch does, but without binding arguments to their names, half of a small call."""
-        if torch._C._are_functorch_transforms_active() or torch.compiler.is_compiling():
-            return super().apply(*args)
-        return super(torch.autograd.Function, cls).apply(*unwrap_dead_wrappers(args))  # type: ignore[misc]
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
