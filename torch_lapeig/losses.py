@@ -33,7 +33,7 @@ def laplacian_smoothness(y: Tensor, graph: Graph, reduction: Reduction = "mean")
 
     The sum is over differences: never negative, and accurate for smooth ``y`` far from the origin. In mini-batches use
     a part of a graph of all points, ``graph.subgraph(nodes)``, with the batches of `torch_lapeig.samplers`; a graph
-    built from a random batch trains a classifier to blur its classes (docs/losses.md).
+    built from a random batch trains a classifier to blur its classes.
 
     Args:
         y: ``(N, k)`` or ``(B, N, k)``, of any float dtype; half precision is computed in float32. Gradients flow to it

@@ -1,7 +1,7 @@
 """Mini-batches from a graph of all points: edges, and neighbourhoods.
 
 A graph built from a random batch joins points that are not neighbours, and lowers the accuracy of a classifier. Each
-sampler is the ``batch_sampler`` of a `torch.utils.data.DataLoader`; docs/losses.md explains when to use which.
+sampler is the ``batch_sampler`` of a `torch.utils.data.DataLoader`: usually take `NeighborhoodSampler`.
 """
 
 from __future__ import annotations

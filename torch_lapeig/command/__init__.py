@@ -3,8 +3,7 @@
     torch-lapeig embed --input points.csv [--index id] [--labels kind] [--out folder]
     torch-lapeig transform folder new.csv
 
-If a file can be read in several ways, it asks for an option. It prints first what it used (docs/command.md). Needs
-the extra ``embed``.
+If a file can be read in several ways, it asks for an option. It prints first what it used. Needs the extra ``embed``.
 """
 
 from __future__ import annotations
@@ -198,7 +197,8 @@ def write(folder: Path, files: dict[str, bytes]) -> None:
                 if (place := folder / name).is_dir():
                     raise IsADirectoryError(errno.EISDIR, "a folder of that name is there")
                 Path(aside, name).write_bytes(content)
-            folder.mkdir(parents=True, exist_ok=True) if files else None
+            if files:
+                folder.mkdir(parents=True, exist_ok=True)
             for name in files:
                 Path(aside, name).replace(place := folder / name)
     except OSError as error:

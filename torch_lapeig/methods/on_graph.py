@@ -1,7 +1,7 @@
 """Methods on a weighted graph: their bases, the state that a fit keeps, and new points by Nyström's formula.
 
 Eigenmaps, scaling, Isomap, LLE and kernel PCA share y_k(x) = (1/λ_k) Σ_i K̃(x, i) v_ik (Bengio et al., NIPS 2003), with
-different kernels K̃ (docs/theory.md). Here it is W(x, i) / D(x), with the eigenvalue 1 − λ, see `nystrom`.
+different kernels K̃. Here it is W(x, i) / D(x), with the eigenvalue 1 − λ, see `nystrom`.
 """
 
 from __future__ import annotations
