@@ -26,7 +26,8 @@ from benchmarks.child import THREADS
 
 HERE = Path(__file__).resolve().parent
 BENCHMARKS = (
-    *("embedding", "atlas", "backward", "neighbors", "layer", "positional_encoding", "import_time", "launches"),
+    *("embedding", "atlas", "backward", "neighbors", "layer"),
+    *("alternatives", "positional_encoding", "import_time", "launches"),
 )
 PROGRAMS = ("compare", "gpu", "kill_and_resume", "mutants", "sanitize")
 

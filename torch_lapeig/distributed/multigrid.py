@@ -70,7 +70,7 @@ def multigrid_on_ranks(
     root = inverse_root(diagonal)
     # The aggregates of each rank, −1 for nodes without edges, are numbered from its first one among all.
     largest = affinity.new_zeros(pattern.total).scatter_reduce_(0, pattern.row.long(), affinity, "amax")
-    row, col, size = (part.index_select(0, pattern.inner) for part in (pattern.row, pattern.col, affinity))
+    row, col, size = (part.index_select(0, pattern.inside) for part in (pattern.row, pattern.col, affinity))
     generator = torch.Generator(affinity.device).manual_seed(options.seed + ranks.rank)
     strong = multigrid.strong_edges(row, col, size, largest)
     aggregate, count = multigrid.aggregates(*strong, diagonal > 0, generator)
@@ -86,7 +86,7 @@ def multigrid_on_ranks(
     own_root, aggregate = halo.with_halo(diagonal.sqrt()[:, None]), halo.with_halo(aggregate)
     share = (own_root * inverse_root(coarse.diagonal)[aggregate] * (aggregate >= 0)[:, None]).to(dtype)
     scale = ground[:, None] * root[:, None]
-    largest = operator.largest(scale).clamp_min(torch.finfo(scale.dtype).tiny)
+    largest = operator.nodes.largest(scale).clamp_min(torch.finfo(scale.dtype).tiny)
     scale, largest, aggregate = (scale / largest).to(ground.dtype), largest.to(ground.dtype), aggregate.clamp_min(0)
     smoothing, near_null = options.smoothing, int(near_null)
     return ShardedMultigrid(halo, matrix, aggregate, share, coarse, scale, largest, smoothing, near_null)

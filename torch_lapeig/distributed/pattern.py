@@ -61,14 +61,26 @@ class ShardedPattern(SparsePattern):
         self.given_order = order  # order of the given edges in storage
         self.ranks, self.num_ranks, self.offsets, self.numbers = ranks, ranks.world, offsets, numbers
         own = vars(self)
-        own.update(sum=ranks.total, sums=ranks.totals, maximum=ranks.maximum, any=ranks.any, agree=ranks.agree)
+        own.update(sum=ranks.total, maximum=ranks.maximum, any=ranks.any, agree=ranks.agree)
         own.update(compare=ranks.agree, same_on_all_ranks=ranks.same_on_all_ranks, number_of=lambda n: offsets[-1])
         self.halo, self.columns = Halo(ranks, offsets, needed), n + len(needed)
         is_own = self.col < n
-        self.inner, self.cross = is_own.nonzero().flatten(), (~is_own).nonzero().flatten()
+        self.inside, self.cross = is_own.nonzero().flatten(), (~is_own).nonzero().flatten()
 
     def __repr__(self) -> str:
         return f"ShardedPattern({self.total} of {self.offsets[-1]} nodes, {len(self)} edges, {self.ranks})"
+
+    def inner(self, x: Tensor, y: Tensor) -> Tensor:
+        """Return Xᵀ Y, the sum over all ranks; see `PatternBase.inner`."""
+        return self.sum(super().inner(x, y))
+
+    def dots(self, x: Tensor, y: Tensor) -> Tensor:
+        """Return inner products of columns, summed over all ranks."""
+        return self.sum(super().dots(x, y))
+
+    def overlaps(self, w: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
+        """Return `dots` of a block with itself, and `inner` of others with it, by one message."""
+        return self.ranks.totals(super().dots(w, w), *(PatternBase.inner(self, q, w) for q in others))
 
     def largest(self, x: Tensor) -> Tensor:
         """Return the largest magnitude in each column over all ranks; infinite where there is a NaN."""
@@ -117,7 +129,7 @@ class ShardedPattern(SparsePattern):
         Each rank labels the components within its own nodes. Then all ranks join them by the edges between ranks.
         """
         n, numbers = self.total, self.numbers
-        inner, cross = (edges[weight[edges] > 0] for edges in (self.inner, self.cross))
+        inner, cross = (edges[weight[edges] > 0] for edges in (self.inside, self.cross))
         part = label_components(self.row[inner].int(), self.col[inner].int(), n) if n else numbers
         first = numbers.new_full((n,), self.offsets[-1]).scatter_reduce(0, part, numbers, "amin")[part]
         roots = self.ranks.gather(numbers[first == numbers]).sort().values
@@ -142,13 +154,13 @@ class ShardedPattern(SparsePattern):
     @cached_property
     def _reversed(self) -> tuple[Tensor, Tensor, Tensor, Tensor, list[int]]:
         """Return the edges within this rank and their reverses, those sent and received, and their number by rank."""
-        reverse = self.inner[self.col[self.inner].argsort(stable=True)]
+        reverse = self.inside[self.col[self.inside].argsort(stable=True)]
         far = self.col[self.cross].long() - self.total
         rank = owners(self.halo.needed, self.offsets)[far]
         counts: list[int] = torch.bincount(rank, minlength=self.ranks.world).tolist()
         # Sent by rank and second node, received by rank and first node: both list the edges in one order.
         sent, received = self.cross[far.argsort(stable=True)], self.cross[rank.argsort(stable=True)]
-        return self.inner, reverse, sent, received, counts
+        return self.inside, reverse, sent, received, counts
 
     direct_tension = PatternBase.direct_tension  # the ends lie on several ranks: a product is used
 

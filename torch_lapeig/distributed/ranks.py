@@ -392,7 +392,7 @@ class _Linear(torch.autograd.Function):
 
 def _linear(x: Tensor, there: Exchange, back: Exchange) -> Tensor:
     """Return the exchange of a tensor, with derivatives of any order."""
-    if not (torch.is_grad_enabled() and x.requires_grad) and not checks.is_dual(x):
+    if not checks.needs_derivatives(x):
         return there(x)
     return _Linear.apply(x, there, back)  # type: ignore[no-any-return]
 

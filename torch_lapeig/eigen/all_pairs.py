@@ -11,7 +11,6 @@ from torch import Tensor
 from torch_lapeig.eigen.gradient.matrix_functions import near_zero
 from torch_lapeig.eigen.gradient.rule import Pairs, values_of
 from torch_lapeig.eigen.gradient.system import Complement, GradientOptions, off_diagonal
-from torch_lapeig.eigen.laplacian import needs_derivatives
 from torch_lapeig.eigen.matrices import with_real_peaks
 from torch_lapeig.eigen.operator import Operator
 from torch_lapeig.eigen.problem import Solution
@@ -19,6 +18,7 @@ from torch_lapeig.eigen.solvers.blocks import eigh_of_batch
 from torch_lapeig.eigen.solvers.dense import Eigh
 from torch_lapeig.eigen.solvers.solver import RitzPairs
 from torch_lapeig.graph.pattern import DensePattern, signs
+from torch_lapeig.native import calls as native
 from torch_lapeig.support import checks, precision
 from torch_lapeig.support.cached import deep_copy
 
@@ -70,7 +70,7 @@ class AllPairs(NamedTuple("AllPairs", [("values", Tensor), ("vectors", Tensor), 
         value = response(values.reshape(-1, 1)).reshape(values.shape)
         checks.check_finite(value, "f(eigenvalues)", "take a function that is finite at every eigenvalue")
         found = vectors * value[..., None, :]
-        if needs_derivatives(self.projected):
+        if checks.needs_derivatives(self.projected):
             matrix = self.vectors @ self.projected @ self.vectors.mH if self._matrix is None else self._matrix
             change = (matrix + matrix.mH) / 2
             change = change - checks.primal(change)
@@ -109,16 +109,21 @@ def eigh(matrix: Tensor) -> AllPairs:
     if matrix.ndim < 2 or matrix.shape[-1] != matrix.shape[-2]:
         raise ValueError(f"matrix must have shape (..., N, N), got {tuple(matrix.shape)}")
     checks.check_outside_func(matrix, "matrix")
-    checks.check_finite(matrix, "matrix", "check what it is computed from")
-    if not torch.equal(checks.primal(matrix), mirror := checks.primal(matrix).mH):
-        checks.check_symmetric_matrix(matrix, mirror, "matrix", DensePattern(matrix.shape[:-1]))
-        matrix = matrix + (matrix.mH - matrix) / 2
-    given = matrix.clone() if needs_derivatives(matrix) else None  # `matrix` may be changed in place later
     if matrix.numel() == 0:
         values, vectors = torch.linalg.eigh(matrix)
         return AllPairs(values, vectors, matrix)
-    parts = _pairs_of(matrix.reshape(-1, *matrix.shape[-2:]))
-    vectors, projected = (part.reshape(*matrix.shape[:-2], *part.shape[1:]) for part in parts)
+    shape, n = matrix.shape, matrix.shape[-1]
+    if (found := native.small_eigh(matrix.detach(), n, is_whole=True)) is None:
+        checks.check_finite(matrix, "matrix", "check what it is computed from")
+        if not torch.equal(checks.primal(matrix), mirror := checks.primal(matrix).mH):
+            checks.check_symmetric_matrix(matrix, mirror, "matrix", DensePattern(matrix.shape[:-1]))
+            matrix = matrix + (matrix.mH - matrix) / 2
+    elif not checks.needs_derivatives(matrix):
+        return AllPairs(found[0], found[1], found[0].diag_embed())
+    given = matrix.clone() if checks.needs_derivatives(matrix) else None  # `matrix` may be changed in place later
+    known = None if found is None else (found[0].reshape(-1, n), found[1].reshape(-1, n, n))
+    parts = _pairs_of(matrix.reshape(-1, n, n), known)
+    vectors, projected = (part.reshape(shape) for part in parts)
     if matrix.is_complex():
         off = off_diagonal(projected, projected.shape[-1])
         vectors, phase = with_real_peaks(vectors)
@@ -144,19 +149,17 @@ class _Matrices(Operator):
         """Return Y Xᴴ."""
         return (precision.matmul(y, x.mH),)
 
-    def inner(self, x: Tensor, y: Tensor) -> Tensor:
-        """Return Xᴴ Y."""
-        return precision.matmul(x.mH, y)
 
-
-def _pairs_of(matrix: Tensor) -> tuple[Tensor, Tensor]:
-    """Return V and Λ of Hermitian matrices ``(B, N, N)``, with derivatives."""
-    with torch.no_grad():
-        bare = checks.primal(matrix)
-        values, vectors = torch.linalg.eigh(bare) if bare.is_complex() else eigh_of_batch(bare)
-        if not bare.is_complex():
-            vectors = vectors.mul_(signs(vectors))
-    if not needs_derivatives(matrix):
+def _pairs_of(matrix: Tensor, found: tuple[Tensor, Tensor] | None) -> tuple[Tensor, Tensor]:
+    """Return V and Λ of Hermitian matrices ``(B, N, N)``, with derivatives; λ and V if they are known."""
+    if found is not None:
+        values, vectors = found
+    elif matrix.is_complex():
+        values, vectors = torch.linalg.eigh(checks.primal(matrix))
+    else:
+        values, vectors = eigh_of_batch(checks.primal(matrix))
+        vectors = vectors * signs(vectors)
+    if not checks.needs_derivatives(matrix):
         return vectors, torch.diag_embed(values).to(vectors.dtype)
     info = torch.finfo(values.dtype)
     scale = values.abs().amax(1).clamp_min(info.tiny)

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from torch_lapeig.eigen.gradient.system import GradientOptions
-from torch_lapeig.eigen.laplacian import Normalization, needs_derivatives
+from torch_lapeig.eigen.laplacian import Normalization
 from torch_lapeig.eigen.operator import allowed_residual
 from torch_lapeig.eigen.problem import Problem, Solution
 from torch_lapeig.eigen.solve import Eigenpairs, Solve, differentiable
@@ -27,7 +27,7 @@ from torch_lapeig.eigen.solvers.dense import Eigh
 from torch_lapeig.eigen.solvers.solver import RitzPairs
 from torch_lapeig.eigen.symmetric import SymmetricOperator
 from torch_lapeig.graph.pattern import DensePattern, signs
-from torch_lapeig.support import precision
+from torch_lapeig.support import checks, precision
 from torch_lapeig.support.checks import primal
 
 
@@ -72,7 +72,7 @@ def small_eigenpairs(
     operator = SymmetricOperator(
         DensePattern(diagonal.shape), values, diagonal, bound, None, active, of_affinities=True, trusted=True
     )
-    count = values.shape[1] if needs_derivatives(values, diagonal) else k
+    count = values.shape[1] if checks.needs_derivatives(values, diagonal) else k
     with torch.no_grad():
         null = ground / torch.linalg.vector_norm(ground, dim=1, keepdim=True)
         problem = Problem(operator.frozen(), k, solve.allowed(values.dtype, values.dtype))

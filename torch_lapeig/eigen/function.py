@@ -112,8 +112,8 @@ class FunctionOperator(Operator):
                 checks.check_finite(part, "the result of function", "check the function and its parameters")
             unit = checks.power_of_two(image, (1, 2))  # squares must neither overflow nor vanish
             image, other = image / unit, other / unit
-            size = torch.maximum(self.dots(image, image), self.dots(other, other)).sqrt()
-            skew = (self.dots(x, other) - self.dots(image, y)).abs()
+            size = torch.maximum(self.nodes.dots(image, image), self.nodes.dots(other, other)).sqrt()
+            skew = (self.nodes.dots(x, other) - self.nodes.dots(image, y)).abs()
             if (skew > 10 * torch.finfo(self.dtype).eps ** 0.5 * size).any():
                 share = float((skew / size).nan_to_num().max())
                 raise ValueError(
@@ -165,16 +165,16 @@ def ends_of_spectrum(operator: Operator, seed: int, unit: Tensor) -> Ends:
     """
     q = operator.random(1, seed)
     tiny, steps = torch.finfo(operator.dtype).tiny, min(LANCZOS_STEPS, operator.num_nodes)
-    q = q / operator.dots(q, q).sqrt()[:, None]
+    q = q / operator.nodes.dots(q, q).sqrt()[:, None]
     basis = q
     small = q.new_zeros(operator.batch_size, steps, steps)
     for j in range(steps):
         image = operator.matmul(q) / unit
         for _ in range(2):
-            overlap = operator.inner(basis, image)
+            overlap = operator.nodes.inner(basis, image)
             small[:, : j + 1, j] += overlap[..., 0]
             image = image - basis @ overlap
-        beta = operator.dots(image, image).sqrt()[:, 0]
+        beta = operator.nodes.dots(image, image).sqrt()[:, 0]
         # A residual of round-off ends the space: its further vectors are zero, which add Ritz values of 0.
         ended = beta <= torch.finfo(operator.dtype).eps * operator.num_nodes * small.abs().amax((1, 2)) + tiny
         q = torch.where(ended[:, None, None], 0, image / beta.clamp_min(tiny)[:, None, None])

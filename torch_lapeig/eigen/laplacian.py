@@ -87,9 +87,9 @@ class Laplacian:
         if self.normalization == "symmetric":
             return None
         # L_rw = D^-½ L_sym D^½, with a further factor r where W is only similar to a symmetric affinity.
-        r, factor = self.graph.similarity, None
+        r, parts, factor = self.graph.similarity, self._parts, None
         if self.normalization == "random_walk":
-            factor = self._parts.scale if self._parts.level is None else self._parts.scale / self._parts.level
+            factor = parts.scale if parts.level is None else parts.scale / parts.level
         return factor if r is None else r.double() if factor is None else r * factor
 
     @derived_property
@@ -284,15 +284,6 @@ class Laplacian:
             return others, proper
         # One number in two forms: take the form whose derivatives do not cancel.
         return torch.where(loop > others, others * inverse, parts.active.double() - loop * inverse), proper
-
-
-def needs_derivatives(*tensors: Tensor | None) -> bool:
-    """Return whether derivatives of either mode are asked for in one of the tensors."""
-    is_recorded = torch.is_grad_enabled()
-    for tensor in tensors:
-        if tensor is not None and ((is_recorded and tensor.requires_grad) or checks.is_dual(tensor)):
-            return True
-    return False
 
 
 def warn_of_isolated(active: Tensor, mask: Tensor | None) -> None:

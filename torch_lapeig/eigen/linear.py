@@ -12,7 +12,7 @@ from torch import Tensor
 
 from torch_lapeig.eigen.gradient.cg import Map, conjugate_gradients
 from torch_lapeig.eigen.gradient.rule import outside
-from torch_lapeig.eigen.laplacian import Laplacian, needs_derivatives
+from torch_lapeig.eigen.laplacian import Laplacian
 from torch_lapeig.eigen.problem import in_unit
 from torch_lapeig.eigen.solvers.multigrid import Multigrid, SmoothedAggregation
 from torch_lapeig.eigen.symmetric import SymmetricOperator
@@ -130,7 +130,7 @@ def resistance_distances(graph: Graph, pairs: Tensor | None = None, *, commute_t
         return found
 
     blocks = place.split(rows_of_block(64 * graph.num_nodes, pairs.device))
-    if len(blocks) > 1 and needs_derivatives(*system.parameters):
+    if len(blocks) > 1 and checks.needs_derivatives(*system.parameters):
         from torch.utils.checkpoint import checkpoint  # loads torch's compiler
 
         found = [checkpoint(of_block, block, use_reentrant=False) for block in blocks]
@@ -159,7 +159,7 @@ class _System:
         """Return (I − V Vᵀ) X at active nodes."""
         if self.null.shape[2] == 0:
             return x
-        return (x - self.null @ self.operator.inner(self.null, x)) * self.operator.active[..., None]
+        return (x - self.null @ self.operator.nodes.inner(self.null, x)) * self.operator.active[..., None]
 
     def solution(self, rhs: Tensor) -> Tensor:
         """Return the solution for ``(B, N, m)``, with derivatives in the parameters."""
@@ -173,18 +173,18 @@ class _System:
         size = checks.power_of_two(target, (1,))
         target = target / size
         z, rest = torch.zeros_like(target), target
-        enough = SOLVE_TOLERANCE * operator.dots(target, target).sqrt()
+        enough = SOLVE_TOLERANCE * operator.nodes.dots(target, target).sqrt()
         round_off = 8 * torch.finfo(g.dtype).eps * operator.bound[:, None]  # of a solution of length 1
 
         def allowed(change: Tensor) -> Tensor:
             whole = z + change
-            return torch.maximum(enough, round_off * operator.dots(whole, whole).sqrt())
+            return torch.maximum(enough, round_off * operator.nodes.dots(whole, whole).sqrt())
 
         for number, (precondition, limit) in enumerate(self._candidates()):
             # In an easy system residuals stay above round-off, and testing for round-off takes a third of the time.
             goal = allowed if number else lambda _: enough
             inverse = precondition if not self.null.shape[2] else lambda r, m=precondition: self.project(m(r))
-            change, left = conjugate_gradients(operator.matmul, inverse, rest, operator.dots, goal, limit)
+            change, left = conjugate_gradients(operator.matmul, inverse, rest, operator.nodes.dots, goal, limit)
             solved = (left <= allowed(change)) | ~left.isfinite()
             z = z + change
             if solved.all():

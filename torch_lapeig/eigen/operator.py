@@ -1,8 +1,8 @@
 """The interface of symmetric matrices to solvers.
 
-A solver uses only the methods of `Operator`. Every sum or maximum over nodes is one of these methods (``inner``,
-``dots``, ``largest``, ``signs``, ``active_count``), so that no solver needs to know whether the rows of a graph lie on
-several ranks, as its ``nodes`` do. Solvers and preconditioners that need single entries get them by `entries_of`.
+A solver uses only the methods of `Operator`. Every sum or maximum over nodes is a method of its ``nodes`` (``inner``,
+``dots``, ``largest``, ``signs``) or ``active_count``, so that no solver needs to know whether the rows of a graph lie
+on several ranks. Solvers and preconditioners that need single entries get them by `entries_of`.
 """
 
 from __future__ import annotations
@@ -19,9 +19,6 @@ from torch_lapeig.graph.pattern import PatternBase
 from torch_lapeig.native.calls import Rows
 from torch_lapeig.support import checks
 from torch_lapeig.support.cached import cached_property, deep_copy, own_state
-from torch_lapeig.support.precision import matmul
-from torch_lapeig.support.threads import by_rows
-from torch_lapeig.support.tuning import TALL
 
 
 class Operator:
@@ -182,33 +179,6 @@ class Operator:
         """Return the first ``m`` of an orthonormal basis of the known null vectors, ``(B, N, m)``; zeros beyond."""
         return self.bound.new_zeros(self.batch_size, self.num_nodes, m)
 
-    def inner(self, x: Tensor, y: Tensor) -> Tensor:
-        """Return Xᵀ Y: ``(..., N, m)`` and ``(..., N, l)`` to ``(..., m, l)``; vectors ``(N,)`` as `torch.matmul`."""
-        return self.nodes.sum(x.dot(y) if x.ndim == 1 else inner(x, y))
-
-    def dots(self, x: Tensor, y: Tensor) -> Tensor:
-        """Return the inner products of columns of ``x`` and ``y``, pair by pair: ``(..., N, m)`` to ``(..., m)``."""
-        return self.nodes.sum(dots(x, y))
-
-    @property
-    def has_plain_sums(self) -> bool:
-        """Return whether `inner` and `dots` are those of this class, which sum over rows and then over ``nodes``."""
-        return type(self).inner is Operator.inner and type(self).dots is Operator.dots
-
-    def overlaps(self, w: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
-        """Return ``dots(w, w)`` and ``inner(q, w)`` for each q of ``others``, blocks ``(N, m)``."""
-        if not self.has_plain_sums:
-            return self.dots(w, w), *(self.inner(q, w) for q in others)
-        return self.nodes.sums(dots(w, w), *(inner(q, w) for q in others))
-
-    def largest(self, x: Tensor) -> Tensor:
-        """Return the largest magnitude in each column, ``(..., N, m)`` to ``(..., m)``; NaN for a column with NaN."""
-        return self.nodes.largest(x)
-
-    def signs(self, x: Tensor) -> Tensor:
-        """Return ±1 for each column of ``(B, N, m)``, ``(B, 1, m)``, that makes its largest entry positive."""
-        return self.nodes.signs(x)
-
     def random(self, m: int, seed: int) -> Tensor:
         """Return random columns ``(B, N, m)``, equal in every graph; zero on nodes that are not active."""
         if (noise := self.nodes.noise(m, seed, self.dtype)) is None:
@@ -258,40 +228,6 @@ class Operator:
             return image if before is None else image.sub_(before)
 
         return product
-
-
-def dots(x: Tensor, y: Tensor) -> Tensor:
-    """Return inner products of columns, ``(..., N, m)`` to ``(..., m)``; large blocks are multiplied in slices."""
-    n, m = x.shape[-2:]
-    # 10,000 × 10 took 0.11 ms as a whole, in slices of the rows 0.25; at 400,000 × 10 slices take less than half.
-    if x.numel() <= 2**17 or torch.is_grad_enabled() or x.numel() > n * m or x.shape != y.shape:
-        return (x * y).sum(-2)
-    a, b, parts = x.reshape(n, m), y.reshape(n, m), dict[int, Tensor]()
-
-    def dot(rows: slice) -> None:
-        parts[rows.start] = (a[rows] * b[rows]).sum(0)
-
-    by_rows(dot, n, 3 * m * x.element_size(), x.device)
-    found = torch.stack([parts[start] for start in sorted(parts)]).sum(0) if len(parts) > 1 else parts[0]
-    return found.reshape(*x.shape[:-2], m)
-
-
-def inner(x: Tensor, y: Tensor) -> Tensor:
-    """Return Xᵀ Y of ``(..., N, m)`` and ``(..., N, l)``; tall blocks by slices of rows, which all threads share."""
-    n, m = x.shape[-2:]
-    is_single = x.device.type == "cpu" and x.ndim == y.ndim and x.numel() == n * m
-    # With one column, slices are four times slower.
-    is_by_rows = x.stride(-1) == y.stride(-1) == 1 and min(m, y.shape[-1]) >= 3
-    if not (is_single and is_by_rows and n * min(m, y.shape[-1]) >= TALL) or torch.is_grad_enabled():
-        return matmul(x.mT, y)
-    slices_of_rows = 16
-    length = n // slices_of_rows
-    a, b = x.reshape(n, m), y.reshape(n, y.shape[-1])
-    sliced = (part[: length * slices_of_rows].unflatten(0, (slices_of_rows, length)) for part in (a, b))
-    found = torch.bmm(next(sliced).mT, next(sliced)).sum(0)
-    if (rest := length * slices_of_rows) < n:
-        found.addmm_(a[rest:].mT, b[rest:])
-    return found.reshape(*x.shape[:-2], *found.shape)
 
 
 def allowed_residual(tolerance: float, gap: Any, round_off: Any) -> Any:

@@ -68,8 +68,8 @@ class Measure(NamedTuple):
         """Return the errors ``(1, k)`` of values for residuals ``rest``: 0 for null vectors, which come first."""
         null = vectors[..., : operator.most_null]
         rest = self.inverse(rest[0])[None]
-        rest = rest - null @ operator.inner(operator.weigh(null), rest)
-        found = self.share(values) * operator.dots(rest, operator.weigh(rest)).clamp_min(0).sqrt()
+        rest = rest - null @ operator.nodes.inner(operator.weigh(null), rest)
+        found = self.share(values) * operator.nodes.dots(rest, operator.weigh(rest)).clamp_min(0).sqrt()
         return found.index_fill(1, torch.arange(null.shape[2], device=found.device), 0)
 
     def round_off(self, operator: Operator, values: Tensor, scale: Tensor) -> Tensor:
@@ -223,16 +223,16 @@ def _measured(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return vectors with their signs, Rayleigh quotients, residuals, and the largest entry of VᵀM V − I."""
     k = present.shape[1]
-    vectors = vectors * (operator.signs(vectors) * present[:, None, :])
+    vectors = vectors * (operator.nodes.signs(vectors) * present[:, None, :])
     weighted = operator.weigh(vectors)
-    gram = operator.inner(vectors, weighted)
+    gram = operator.nodes.inner(vectors, weighted)
     null = torch.arange(k, device=vectors.device) < operator.nullity[:, None]
     # The quotient is computed as a correction of the solver's value. In one long sum the rounding of equal numbers,
     # which vectors of symmetric graphs have, would add up.
     start = torch.where(present, start, 0)
     rest = torch.addcmul(operator.matmul(vectors), weighted, start[:, None, :], value=-1)
     squares = torch.where(present, gram.diagonal(dim1=1, dim2=2).double(), 1)
-    quotients = start + operator.dots(vectors.double(), rest.double()) / squares
+    quotients = start + operator.nodes.dots(vectors.double(), rest.double()) / squares
     if measure is None:
         # Rounding of the entries may make a quotient slightly negative: 0 is returned, with the residual of the
         # quotient. A more negative quotient is returned as 0 with the residual of 0, which shows the error.
@@ -244,12 +244,7 @@ def _measured(
     skewness = (gram - torch.diag_embed(present.to(gram.dtype))).abs().amax((1, 2))
     if measure is not None:
         return vectors, values, measure.errors(operator, vectors, values, rest), skewness
-    return vectors, values.clamp_min(0), norms(operator, rest), skewness
-
-
-def norms(operator: Operator, x: Tensor) -> Tensor:
-    """Return the norms ``(B, m)`` of the columns of ``(B, N, m)``."""
-    return operator.dots(x, x).sqrt()
+    return vectors, values.clamp_min(0), operator.nodes.dots(rest, rest).sqrt(), skewness
 
 
 def report(solution: Solution, values: Tensor, on_failure: str) -> None:
@@ -268,7 +263,7 @@ def _failure(solution: Solution) -> str:
     operator, x = solution.operator, solution.vectors
     if operator.mass is not None:
         advice = f"{CONGRUENT}, or a larger tolerance"
-    elif bool((operator.dots(x, operator.matmul(x)) < -operator.round_off[:, None]).any()):
+    elif bool((operator.nodes.dots(x, operator.matmul(x)) < -operator.round_off[:, None]).any()):
         advice = "an operator with negative eigenvalues goes in as a matrix, or a FunctionOperator without a bound"
     elif isinstance(solution.solver, Eigh):
         advice = "dense arithmetic may not resolve the entries: prune the smallest weights"
@@ -300,8 +295,8 @@ def _with_exact_null_space(operator: Operator, vectors: Tensor, null: Tensor, fi
     """Return vectors ``(B, N, m)`` of the pairs from ``first`` on, with exact null vectors and the others outside."""
     if operator.mass is None:
         own = max(null.shape[2] - first, 0)
-        rest = vectors - null @ operator.inner(null, vectors)
-        rest = rest / norms(operator, rest)[:, None, :].clamp_min(torch.finfo(rest.dtype).tiny)
+        rest = vectors - null @ operator.nodes.inner(null, vectors)
+        rest = rest / operator.nodes.dots(rest, rest).sqrt()[:, None, :].clamp_min(torch.finfo(rest.dtype).tiny)
         is_known = torch.arange(first, first + own, device=vectors.device) < operator.nullity[:, None]
         null = torch.where(is_known[:, None, :], null[..., first:], rest[..., :own])
         vectors = torch.cat([null, rest[..., own:]], 2)

@@ -17,10 +17,10 @@ from torch_lapeig.eigen.choose import Choice, choose
 from torch_lapeig.eigen.gradient.rule import Pairs, values_of
 from torch_lapeig.eigen.gradient.system import DEGENERACIES, Complement, Degeneracy, GradientOptions
 from torch_lapeig.eigen.gradient.tails import tiny_degree_rows
-from torch_lapeig.eigen.laplacian import NORMALIZATIONS, Laplacian, Normalization, needs_derivatives, warn_of_isolated
+from torch_lapeig.eigen.laplacian import NORMALIZATIONS, Laplacian, Normalization, warn_of_isolated
 from torch_lapeig.eigen.operator import Operator
 from torch_lapeig.eigen.pencil import MASS_RATIO, checked_mass, solve_pencil
-from torch_lapeig.eigen.problem import Differentiated, Problem, Solution, check_answer, normalise, norms, report
+from torch_lapeig.eigen.problem import Differentiated, Problem, Solution, check_answer, normalise, report
 from torch_lapeig.eigen.solvers.dense import Eigh
 from torch_lapeig.eigen.solvers.solver import RitzPairs, Solver, joined
 from torch_lapeig.eigen.symmetric import SymmetricOperator
@@ -400,7 +400,7 @@ def _pairs_of(
     tolerance, origin = solve.allowed(bare.dtype, dtype), None if is_laplacian else normal.shift
     target = None if sigma is None else sigma * (1.0 if normal.factor is None else float(normal.factor))
     unit = 1.0 if normal.factor is None else float(1 / normal.factor.abs().amin())
-    problem = Problem(bare, k_there, tolerance, needs_derivatives(*normal.operator.tensors), origin, target)
+    problem = Problem(bare, k_there, tolerance, checks.needs_derivatives(*normal.operator.tensors), origin, target)
     with torch.no_grad(), _progress_function(solve.progress, unit) as progress:
         solver = solve.solver
         if form is not None or sigma is not None:
@@ -415,7 +415,7 @@ def _pairs_of(
         with torch.no_grad():
             rounded = checks.primal(found.vectors).to(dtype).to(solution.values.dtype)
             rest = bare.matmul(rounded) - solution.values[:, None, :] * rounded
-            solution = dataclasses.replace(solution, residuals=norms(bare, rest))
+            solution = dataclasses.replace(solution, residuals=bare.nodes.dots(rest, rest).sqrt())
     solution, found = normal.back(solution, found)
     values = checks.primal(found.projected).diagonal(dim1=1, dim2=2)
     _check_range(values, solution.present, dtype, root if form is None else form)
@@ -483,8 +483,9 @@ def first_converged(solvers: tuple[Solver, ...], problem: Problem, progress: Pro
 
 def differentiable(operator: Operator, solution: Solution, gradient: GradientOptions) -> Differentiated:
     """Return the pairs of a solution, with gradients to the parameters of the operator."""
-    if needs_derivatives(*operator.tensors):
-        return Differentiated(*Pairs.apply(Complement(solution, gradient), *operator.tensors))
+    tensors = operator.tensors
+    if checks.needs_derivatives(*tensors):
+        return Differentiated(*Pairs.apply(Complement(solution, gradient), *tensors))
     return Differentiated(solution.vectors, torch.diag_embed(solution.values))
 
 
@@ -494,6 +495,10 @@ def _operator_of(laplacian: Any) -> Operator:
         return laplacian.symmetric
     if isinstance(laplacian, Operator):
         laplacian.check()
+        for name in ("inner", "dots", "largest", "signs"):
+            if callable(getattr(laplacian, name, None)):
+                way = f"make a PatternBase that has it the `nodes` of your {type(laplacian).__name__}"
+                raise TypeError(f"laplacian must have no method {name}, which nothing calls; {way}")
         if tuple(getattr(laplacian.bound, "shape", ("none",))) != (laplacian.batch_size,):
             sizes = f"a tensor {(laplacian.batch_size,)}, a number for each graph"
             raise ValueError(f"bound of the operator must be {sizes}, got {checks.describe(laplacian.bound)}")
@@ -548,13 +553,13 @@ def _with_trivial(
         return found
     ground = given.ground if isinstance(given, Laplacian) else given.null.ground
     ground = (ground if root is None else ground * root.reshape(ground.shape))[..., None]
-    ground = ground / checks.power_of_two(operator.largest(checks.primal(ground))[..., None, :], (-2,))
-    squares = operator.dots(ground, ground)[..., None, :]
+    ground = ground / checks.power_of_two(operator.nodes.largest(checks.primal(ground))[..., None, :], (-2,))
+    squares = operator.nodes.dots(ground, ground)[..., None, :]
     first = ground / torch.where(squares > 0, squares, 1).sqrt()
-    first = first * operator.inner(checks.primal(first), checks.primal(vectors[..., :1])).sign()
+    first = first * operator.nodes.inner(checks.primal(first), checks.primal(vectors[..., :1])).sign()
     others = vectors[..., 1:]
     # Zero with a derivative: the rule gives the others' derivative as if the first vector were constant.
-    turned = operator.inner(first, others)
+    turned = operator.nodes.inner(first, others)
     beside = others - precision.matmul(first, turned)
     # Of length 1 for second derivatives, too.
     beside = beside + precision.matmul(beside, precision.matmul(turned.mT, turned)) / 2
@@ -572,7 +577,7 @@ def _with_factor(
     if isinstance(given, Laplacian) and given.normalization == "random_walk" and given.has.tiny_degrees:
         y = tiny_degree_rows(given, vectors, y, projected, solution.residuals, solution.gap)
     # Λ as a matrix belongs to the vectors as they are returned: it takes their signs.
-    sign = operator.signs(y)
+    sign = operator.nodes.signs(y)
     return Differentiated(y * sign, projected * sign * sign.mT)
 
 

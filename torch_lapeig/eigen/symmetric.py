@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import InitVar, dataclass, field
 from functools import partial
@@ -145,8 +146,10 @@ class SymmetricOperator(Operator):
     def __post_init__(self, constant_null: bool) -> None:
         if not self.trusted:
             check_edge_values(self.pattern, self.values, "values")
-        facts = {"shape": self.pattern.shape, "dtype": self.values.dtype, "device": self.values.device}
-        checks.set_frozen(self, nodes=self.pattern, **facts)
+        shape, nodes = self.pattern.shape, self.pattern
+        sizes = {"batch_size": math.prod(shape[:-1]), "num_nodes": shape[-1], "all_nodes": nodes.number_of(shape[-1])}
+        facts = {"shape": shape, "dtype": self.values.dtype, "device": self.values.device}
+        checks.set_frozen(self, nodes=nodes, **facts, **sizes)
         if not self.trusted:
             self._check_parts(constant_null)
         if constant_null:
@@ -332,8 +335,9 @@ class SymmetricOperator(Operator):
     def frozen(self) -> SymmetricOperator:
         """Return this operator without the tangents of forward mode, which ``detach`` keeps."""
         found: SymmetricOperator = super().frozen()
-        bare = {name: checks.primal(getattr(self, name)) for name in ("values", "diagonal")}
-        return found._with(**bare) if any(map(checks.is_dual, self.parameters)) else found
+        if not checks.is_dual(self.values, self.diagonal):
+            return found
+        return found._with(values=checks.primal(self.values), diagonal=checks.primal(self.diagonal))
 
     def double(self) -> SymmetricOperator:
         """Return this operator in float64, with gradients."""

@@ -49,7 +49,7 @@ def product(
 
 def _symmetric(matrix: Tensor, y: Tensor) -> Tensor:
     """Return A Y for symmetric matrices ``(..., N, N)`` and ``(..., N, m)``, without gradients."""
-    are_plain = all(checks.is_plain_host(x) and not checks.is_dual(x) for x in (matrix, y))
+    are_plain = checks.is_plain_host(matrix) and checks.is_plain_host(y) and not checks.is_dual(matrix, y)
     if matrix.ndim > 2 or y.shape[-1] != 1 or not are_plain:
         return matrix @ y
     # BLAS reads one triangle of A: one column takes 1.6 of 2.6 ms at 2000 nodes.
@@ -132,7 +132,7 @@ class _SquaredLengths(precision.Function):
 def _pull(values: Tensor, x: Tensor, pattern: Pattern) -> Tensor:
     """Return Σ_j m_ij (x_j − x_i) ``(..., N, D)`` for symmetric values m on the edges, differentiable in both."""
     values = pattern.without_loops(values)  # loops cancel, and may be larger than all other values
-    if not (torch.is_grad_enabled() or checks.is_dual(values) or checks.is_dual(x)):
+    if not (torch.is_grad_enabled() or checks.is_dual(values, x)):
         found: tuple[Tensor, Tensor] | None = pattern.direct_tension(values, x)
         if found is not None:
             return found[0]
@@ -495,7 +495,7 @@ def geodesic_distances(pattern: Any, lengths: Tensor, sources: Tensor) -> Tensor
     n = pattern.shape[-1]
     data = checks.primal(lengths).cpu().double().numpy()
     structure = scipy.sparse.csr_array((data, pattern.col.cpu().numpy(), pattern.crow.cpu().numpy()), shape=(n, n))
-    graded = (torch.is_grad_enabled() and lengths.requires_grad) or checks.is_dual(lengths)
+    graded = checks.needs_derivatives(lengths)
     found = dijkstra(structure, indices=sources.cpu().numpy(), return_predecessors=graded)
     distances = torch.from_numpy(found[0] if graded else found).to(lengths)
     if not graded:

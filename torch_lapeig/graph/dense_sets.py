@@ -24,7 +24,7 @@ def small_graph(x: Tensor, neighbors: object, weights: object, mask: Tensor | No
     words = ("component-median", "steepest")
     if type(weights) is not HeatKernel or weights.t in words or neighbors.backend != "exact":
         return None
-    if checks.is_dual(x) or (weights.log_factor is not None and checks.is_dual(weights.log_factor)):
+    if checks.is_dual(x, weights.log_factor):
         return None
     if (x.shape[1] if mask is None else int(mask.sum(1).min())) <= neighbors.k:
         return None

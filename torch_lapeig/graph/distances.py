@@ -12,7 +12,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from torch_lapeig.graph.search.exact import COORDINATES, Metric, has_derivatives
+from torch_lapeig.graph.search.exact import COORDINATES, Metric
 from torch_lapeig.support import checks
 from torch_lapeig.support.tuning import rows_of_block
 
@@ -98,7 +98,7 @@ def distances(metric: Metric, queries: Tensor, points: Tensor) -> Tensor:
     """Return distances ``(Q, N)`` of queries and points, or the given ones, checked; with gradients, but of SciPy's."""
     found = queries
     if isinstance(metric, str):
-        if has_derivatives(queries, points):
+        if checks.needs_derivatives(queries, points):
             raise ValueError(f'metric="{metric}" has no derivatives: use x.detach(), or a function of torch as metric')
         if metric in BOOLEAN and not all(bool(((x == 0) | (x == 1)).all()) for x in (queries, points)):
             raise ValueError(f'x must hold 0 and 1 only with metric="{metric}", got other numbers; use (x > 0).float()')

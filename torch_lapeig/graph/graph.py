@@ -553,7 +553,8 @@ def check_graph(graph: Any, name: str = "graph", *consumers: str | type) -> None
     if not isinstance(graph, Graph):
         advice = checks.way_out(graph, name, "graph") or "; see Graph.from_edge_index, Graph.from_dense, knn_graph"
         raise TypeError(f"{name} must be a Graph, got {checks.describe(graph)}{advice}")
-    graph.check_again()
+    if graph.weight._version != graph._version:
+        graph.check_again()
     if consumers:
         refuse(*consumers, **{name: graph})
 

@@ -73,8 +73,11 @@ class PointsModule(FittedModule):
     @property
     def pairs_given(self) -> str | None:
         """Return the kind of matrix ``(N, N)`` that the module accepts in place of points; None for points."""
-        options = [(option, getattr(option, "metric", None)) for option in vars(self).values()]
-        return next((one.kind for pair in options for one in pair if isinstance(one, Precomputed)), None)
+        for option in vars(self).values():
+            for one in (option, getattr(option, "metric", None)):
+                if isinstance(one, Precomputed):
+                    return one.kind
+        return None
 
     @property
     def _steps(self) -> Any:

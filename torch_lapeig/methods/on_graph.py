@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from torch_lapeig.eigen import Eigenpairs, Laplacian, Solve, Solver
 from torch_lapeig.eigen.gradient.system import off_diagonal
-from torch_lapeig.eigen.laplacian import Normalization, needs_derivatives
+from torch_lapeig.eigen.laplacian import Normalization
 from torch_lapeig.eigen.problem import ROUNDOFF_UNITS
 from torch_lapeig.graph import KNN, NME, Graph, Precomputed, Radius, rules
 from torch_lapeig.graph.algebra import segment_logsumexp, sum_of_groups
@@ -127,7 +127,7 @@ class GraphEmbedding(OnGraph, EmbeddingModule):
         if found is None:
             found = self._solve_graph(laplacian, solved, fill=fill)
         state |= self._of_laplacian(laplacian)
-        if needs_derivatives(found.embedding):
+        if checks.needs_derivatives(found.embedding):
             state["off"] = self._off(graph, solved)
         is_zero = ~found.embedding.detach().any(0)  # a column that is missing, or after the eigengap
         return state | {

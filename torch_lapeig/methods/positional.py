@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from torch_lapeig.eigen.dense_sets import normalized_graphs, small_eigenpairs
-from torch_lapeig.eigen.laplacian import NORMALIZATIONS, Laplacian, Normalization, needs_derivatives, warn_of_isolated
+from torch_lapeig.eigen.laplacian import NORMALIZATIONS, Laplacian, Normalization, warn_of_isolated
 from torch_lapeig.eigen.solve import Auto, Eigenpairs, Solve, eigenpairs
 from torch_lapeig.eigen.solvers.solver import Solver
 from torch_lapeig.graph.graph import Graph, check_batch, check_edge_index
@@ -169,7 +169,7 @@ def _plain_encoding(
     # A call of NumPy takes a fifth of the time of a call of torch, and calls are most of the time here.
     is_host = weight.device.type == "cpu" and edge_index.device.type == "cpu"
     is_number = weight.dtype in checks.FLOATS and weight.shape == edge_index.shape[1:]
-    is_free = not (needs_derivatives(weight) or checks.is_watched())
+    is_free = not (checks.needs_derivatives(weight) or checks.is_watched())
     if not (is_host and is_number and is_free and k + 1 < nodes and solves_all_pairs(1, nodes, weight.device)):
         return None
     row, col = edge_index.numpy()

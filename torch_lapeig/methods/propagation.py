@@ -8,7 +8,7 @@ from torch import Tensor
 from torch_lapeig.eigen import Laplacian, NullSpace, Solve, Solver, SymmetricOperator, eigenpairs
 from torch_lapeig.eigen.gradient.rule import outside
 from torch_lapeig.eigen.gradient.system import off_diagonal
-from torch_lapeig.eigen.laplacian import Normalization, needs_derivatives
+from torch_lapeig.eigen.laplacian import Normalization
 from torch_lapeig.eigen.linear import solve_linear
 from torch_lapeig.graph import KNN, Graph
 from torch_lapeig.graph.rules import GraphRule
@@ -257,7 +257,7 @@ class EigenmapsRegression(SemiSupervised):
             "train_vectors": basis * reached[..., None],
             "train_eigenvalues": pairs.values.masked_fill(pairs.values.isinf(), 0),
         }
-        if needs_derivatives(basis):  # no fit keeps it
+        if checks.needs_derivatives(basis):  # no fit keeps it
             found["off"] = off_diagonal(pairs.projected, self.n_components)
         return found
 

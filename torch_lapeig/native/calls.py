@@ -18,6 +18,7 @@ import math
 import os
 import sys
 import warnings
+from collections.abc import Callable
 from ctypes import c_char_p, c_double, c_float, c_int64, c_void_p
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,15 +27,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
+from torch._C import _functorch as functorch
 from torch.autograd import forward_ad
+from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
 from torch_lapeig.support.cached import cached_property
-from torch_lapeig.support.checks import is_watched
 from torch_lapeig.support.tuning import PARTS_OF_THREAD, SINGLE_THREADED_NUMBERS
 
 ENDINGS = {"darwin": ".dylib", "win32": ".dll"}  # others: .so
 FOLDER, LIBRARY = Path(__file__).parent, f"kernels{ENDINGS.get(sys.platform, '.so')}"
-PROCESS = os.getpid()
 TYPES = {torch.float32: "float", torch.float64: "double"}  # as loops for both name them
 DTYPES = {name: dtype for dtype, name in TYPES.items()}
 DTYPES |= {"int32_t": torch.int32, "int64_t": torch.int64, "uint8_t": torch.bool}
@@ -47,6 +48,9 @@ LINE = 8  # numbers of float64 in a line of the cache; blocks have whole lines
 # Numbers of `kernels.h`, which `library` compares.
 NUMBERS = {"LINE": LINE, "BLOCK": 4, "SINGULAR": -1, "NO_MEMORY": -2, "FINISHED": 2, "DEPENDENT": 4, "STOPPED": 5}
 KINDS = {"int64_t": c_int64, "double": c_double, "float": c_float}  # of fields that are no addresses
+num_threads: Callable[[], int] = torch.get_num_threads  # of a loop
+if hasattr(os, "register_at_fork"):  # a forked process has no threads of OpenMP, and would wait for them
+    os.register_at_fork(after_in_child=lambda: globals().update(num_threads=lambda: 1))
 
 
 @functools.cache
@@ -154,7 +158,9 @@ def _run(name: str, work: int, *, items: Any = None, **fields: Any) -> None:
 
 def memory_supported(*tensors: Tensor) -> bool:
     """Return whether C can read tensors: dense memory of the processor that no mode of torch watches."""
-    if is_watched() or torch.jit.is_tracing() or forward_ad._current_level >= 0:  # type: ignore[attr-defined]
+    if is_in_torch_dispatch_mode() or functorch.peek_interpreter_stack() is not None:
+        return False
+    if torch.jit.is_tracing() or forward_ad._current_level >= 0:  # type: ignore[attr-defined]
         return False
     # Results of C have no autograd record and no tangent, so no derivative may be asked for.
     is_recorded = torch.is_grad_enabled()
@@ -184,11 +190,6 @@ def csr_supported(crow: Tensor, col: Tensor, *numbers: Tensor) -> bool:
 def is_for_one_thread(numbers: int) -> bool:
     """Return whether a single-threaded loop over a block of so many numbers is faster than torch's threads."""
     return numbers <= SINGLE_THREADED_NUMBERS or torch.get_num_threads() == 1
-
-
-def num_threads() -> int:
-    """Return the threads for a loop: 1 in a forked process, which has no threads of OpenMP and would wait for them."""
-    return torch.get_num_threads() if os.getpid() == PROCESS else 1
 
 
 # --- Products, edges, neighbours --------------------------------------------------------------------------------------
@@ -283,24 +284,28 @@ def edges_among(crow: Tensor, col: Tensor, nodes: Tensor) -> tuple[Tensor, Tenso
     return new_crow, row, new_col, edge
 
 
-def small_eigh(a: Tensor, count: int) -> tuple[Tensor, Tensor] | None:
-    """Return eigenvalues ``(B, n)``, ascending, and the first eigenvectors ``(B, n, count)`` of small matrices.
+def small_eigh(a: Tensor, count: int, *, is_whole: bool = False) -> tuple[Tensor, Tensor] | None:
+    """Return eigenvalues ``(..., n)``, ascending, and the first eigenvectors ``(..., n, count)`` of small matrices.
 
-    Only the lower triangle of symmetric ``a`` ``(B, n, n)`` is read. The pairs are computed in float64 and returned in
-    the dtype of ``a``. None where LAPACK is used instead: for large matrices and fewer than three, for numbers that are
-    not finite or far from 1, and where nothing is compiled.
+    Only the lower triangle of symmetric ``a`` ``(..., n, n)`` is read. The pairs are computed in float64 and returned
+    in the dtype of ``a``. None where LAPACK is used instead: for large matrices and fewer than three, for numbers that
+    are not finite or far from 1, and where nothing is compiled. If ``is_whole``, both triangles are read, None is
+    returned where they differ, and the signs of the vectors are those of `torch_lapeig.graph.pattern.signs`.
     """
-    (matrices, n, _), dtype = a.shape, a.dtype
+    shape, n, dtype = a.shape[:-1], a.shape[-1], a.dtype
+    matrices = math.prod(shape[:-1])
     # LAPACK's calls take long: this takes a third of its time with 24 rows, 0.6 with 64, 0.8 to 1.1 with 100.
-    is_small = matrices >= 3 and 0 < n <= 100 and count <= n
+    is_small = (matrices >= 3 or (is_whole and n <= 32)) and 0 < n <= 100 and count <= n
     if not is_small or dtype not in TYPES or library() is None or not memory_supported(a):
         return None
     a = a.detach().double().contiguous()
-    values, vectors = a.new_empty(matrices, n), a.new_empty(matrices, n, count)
-    is_sound = a.new_empty(matrices, dtype=torch.int64)
-    sizes = {"matrices": matrices, "size": n, "wanted": count}
-    _run("eigh", 0, items=matrices, **sizes, matrix=a, values=values, vectors=vectors, is_sound=is_sound)
-    return (values.to(dtype), vectors.to(dtype)) if bool(is_sound.all()) else None
+    values, vectors = a.new_empty(shape), a.new_empty(*shape, count)
+    sound = np.empty(matrices, dtype=np.int64)
+    sizes = {"matrices": matrices, "size": n, "wanted": count, "is_whole": is_whole, "is_sound": sound.ctypes.data}
+    _run("eigh", 0, items=matrices, **sizes, matrix=a, values=values, vectors=vectors)
+    if not sound.all():
+        return None
+    return (values, vectors) if dtype == torch.float64 else (values.to(dtype), vectors.to(dtype))
 
 
 # --- Rows of a symmetric matrix, and loops of products with them ------------------------------------------------------

@@ -120,6 +120,25 @@ FAST static int eigenpairs(int64_t m, const double *from, double *values, const 
     return 1;
 }
 
+/* Return whether the two triangles are equal, entry by entry. */
+INLINE int are_triangles_equal(int64_t n, const double *a)
+{
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t j = 0; j < i; j++)
+            if (a[i * n + j] != a[j * n + i]) return 0;
+    return 1;
+}
+
+/* Return the sign of the first entry of nearly the largest size, as `first_of_largest` in pattern.py chooses it. */
+INLINE double sign_of(int64_t n, const double *v)
+{
+    double most = 0;
+    for (int64_t i = 0; i < n; i++) most = fmax(most, fabs(v[i]));
+    int64_t first = 0;
+    while (first + 1 < n && fabs(v[first]) < 0.999 * most) first++;
+    return copysign(1, v[first]);
+}
+
 static void eigh_of(void *data, int64_t part, int64_t parts, double *room)
 {
     const Eigh *task = data;
@@ -127,11 +146,14 @@ static void eigh_of(void *data, int64_t part, int64_t parts, double *room)
     const double **const at = (const double **)room;
     for (int64_t graph = task->matrices * part / parts; graph < task->matrices * (part + 1) / parts; graph++) {
         double *const vectors = task->vectors + graph * n * wanted;
-        task->is_sound[graph] =
-            eigenpairs(n, task->matrix + graph * n * n, task->values + graph * n, at, (double *)(at + n));
+        const double *const from = task->matrix + graph * n * n;
+        task->is_sound[graph] = (!task->is_whole || are_triangles_equal(n, from)) &&
+                                eigenpairs(n, from, task->values + graph * n, at, (double *)(at + n));
         if (!task->is_sound[graph]) continue;
-        for (int64_t i = 0; i < n; i++)
-            for (int64_t k = 0; k < wanted; k++) vectors[i * wanted + k] = at[k][i];
+        for (int64_t k = 0; k < wanted; k++) {
+            const double sign = task->is_whole ? sign_of(n, at[k]) : 1;
+            for (int64_t i = 0; i < n; i++) vectors[i * wanted + k] = sign * at[k][i];
+        }
     }
 }
 

@@ -98,9 +98,10 @@ typedef struct {
 
 /* The first `wanted` eigenvectors, as columns, and all eigenvalues, ascending, of matrices whose lower triangle is
    read. `is_sound` is 0 for a matrix that LAPACK must solve: it is not finite, or larger than 1e150, or smaller than
-   1e-150. */
+   1e-150; or, if `is_whole`, its triangles differ. Then the first entry of nearly the largest size of each vector is
+   positive. */
 typedef struct {
-    int64_t matrices, size, wanted;
+    int64_t matrices, size, wanted, is_whole;
     const double *matrix;
     double *values, *vectors;
     int64_t *is_sound;

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from torch import Tensor
 
-from torch_lapeig.native.calls import NUMBERS, call, fill_struct, library, num_threads
+from torch_lapeig.native import calls
+from torch_lapeig.native.calls import NUMBERS, call, fill_struct, library
 
 Array = np.ndarray[Any, Any]
 SINGULAR, NO_MEMORY = NUMBERS["SINGULAR"], NUMBERS["NO_MEMORY"]
@@ -136,7 +137,7 @@ class NextBlock(NamedTuple):
 
 def next_block(rows: Tensor, block: Tensor, near: int, limits: BlockLimits, mass: Tensor | None = None) -> NextBlock:
     """Make a block ``(p, N)`` orthonormal and orthogonal to rows ``(m, N)``, in place: float64, dense, p ≤ `BLOCK`."""
-    (width, n), threads = block.shape, num_threads()
+    (width, n), threads = block.shape, calls.num_threads()
     products, factor = rows.new_empty(len(rows), BLOCK), rows.new_empty(BLOCK, BLOCK)
     parts = (None, None, None) if mass is None else (mass.crow_indices(), mass.col_indices(), mass.values())
     csr = fill_struct("Rows_double", **dict(zip(("crow", "col", "values"), parts, strict=True)), diagonal=None)

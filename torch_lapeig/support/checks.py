@@ -304,7 +304,7 @@ def is_inside_func() -> bool:
 
 def check_outside_func(value: Tensor, name: str) -> None:
     """Raise TypeError inside a transform of `torch.func`, which wraps each result: code outside torch reads numbers."""
-    if is_inside_func():
+    if functorch.peek_interpreter_stack() is not None:
         raise TypeError(
             f"{name} must be a plain tensor, got one inside a transform of torch.func, whose numbers code outside "
             "torch cannot read; use torch.autograd (grad, functional.hessian, forward_ad), or compute before the "
@@ -547,9 +547,21 @@ def set_frozen(options: Any, **values: Any) -> None:
         object.__setattr__(options, name, value)
 
 
-def is_dual(value: Tensor) -> bool:
-    """Return whether the tensor carries a tangent of forward-mode derivatives."""
-    return forward_ad.unpack_dual(value).tangent is not None
+def is_dual(*tensors: Tensor | None) -> bool:
+    """Return whether one of the tensors carries a tangent of forward-mode derivatives."""
+    for x in tensors:  # noqa: SIM110  a generator takes three times as long
+        if x is not None and forward_ad.unpack_dual(x).tangent is not None:
+            return True
+    return False
+
+
+def needs_derivatives(*tensors: Tensor | None) -> bool:
+    """Return whether derivatives of either mode are asked for in one of the tensors."""
+    is_recorded = torch.is_grad_enabled()
+    for x in tensors:
+        if is_recorded and x is not None and x.requires_grad:
+            return True
+    return is_dual(*tensors)
 
 
 def primal(value: Tensor) -> Tensor:
@@ -560,7 +572,7 @@ def primal(value: Tensor) -> Tensor:
 def facts_of_rows(**tensors: Any) -> dict[str, Any]:
     """Return on what ranks must agree: dtypes and sizes of rows, the gradient mode, tensors with derivatives."""
     on, given = torch.is_grad_enabled(), {name: x for name, x in tensors.items() if isinstance(x, Tensor)}
-    asked = [name for name, x in given.items() if (on and x.requires_grad) or is_dual(x)]
+    asked = [name for name, x in given.items() if needs_derivatives(x)]
     facts = {"gradient mode": "enabled" if on else "disabled", "derivatives": f"to {', '.join(asked) or 'nothing'}"}
     return facts | {f"a row of {name}": f"{tuple(x.shape[1:])} of {x.dtype}" for name, x in given.items()}
 
@@ -603,7 +615,7 @@ def _made_finite(gradient: Tensor | None) -> Tensor | None:
     if gradient is None or (functorch.is_functorch_wrapped_tensor(gradient) and _is_of_vmap(gradient)):
         return gradient
     if torch.isfinite(gradient.detach().sum()) or not gradient.isinf().any():
-        return finite_gradient(gradient)
+        return finite_gradient(gradient) if gradient.requires_grad else gradient
     largest = torch.finfo(gradient.dtype).max
     warn(
         f"{int(gradient.isinf().sum())} of {gradient.numel()} entries of a gradient are too large for "

@@ -108,11 +108,6 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_float32.begin_anew)
 
 
-def _is_whole() -> bool:
-    """Return whether this thread is in a block of `_WholePrecision`, with autocast still off."""
-    return vars(_thread).get("inside", False) and not any(map(torch.is_autocast_enabled, AUTOCAST))
-
-
 class _WholePrecision:
     """Block of code without autocast in this thread, in which float32 is multiplied in IEEE arithmetic."""
 
@@ -125,7 +120,7 @@ class _WholePrecision:
 
     def __exit__(self, *error: object) -> None:
         try:
-            if self.is_outermost:
+            if self.is_outermost and "pending" in vars(_thread):
                 # Flags of `check_at_next_sync` are checked at the end of the outermost block.
                 synchronise()
         finally:
@@ -138,42 +133,33 @@ class _WholePrecision:
                 vars(_thread).pop("known", None)
 
 
-def without_autocast(function: F) -> F:
-    """Apply `full_precision` to methods of a `torch.autograd.Function`, which torch calls in forward and backward."""
-
-    @functools.wraps(function)
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
-        if _is_whole():
-            return function(*args, **kwargs)
-        with _WholePrecision():
-            return function(*args, **kwargs)
-
-    # Torch reads the signature at each call of a Function, and would compute it each time.
-    wrapper.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
-    return wrapper  # type: ignore[return-value]
-
-
-def full_precision(function: F) -> F:
-    """Run ``function`` with autocast off and float32 products in IEEE arithmetic."""
+def full_precision(function: F, *, is_door: bool = True) -> F:
+    """Run ``function`` with autocast off and float32 products in IEEE arithmetic; at a door outside of a recorder."""
 
     # Derivatives keep their precision too, wherever they are computed: they multiply by `Function` and by `matmul`.
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        if torch.compiler.is_dynamo_compiling():
-            return torch.compiler.disable(wrapper)(*args, **kwargs)
-        if torch.compiler.is_compiling() or torch.jit.is_tracing():  # type: ignore[attr-defined]
+        if is_door and (torch.compiler.is_compiling() or torch.jit.is_tracing()):  # type: ignore[attr-defined]
+            if torch.compiler.is_dynamo_compiling():
+                return torch.compiler.disable(wrapper)(*args, **kwargs)
             name = type(args[0]).__name__ if args and isinstance(args[0], torch.nn.Module) else function.__name__
             raise RuntimeError(
                 f"{name} cannot be recorded by torch.export or torch.jit.trace, as its graph and its solver depend on "
                 "the data at every step; use torch.compile, which works with one graph break, or export the parts of "
                 "the network before and after it"
             )
-        if _is_whole():
+        if vars(_thread).get("inside", False) and not any(map(torch.is_autocast_enabled, AUTOCAST)):
             return function(*args, **kwargs)
         with _WholePrecision():
-            return _on_host(function, args, kwargs) if LACKS_FLOAT64 else function(*args, **kwargs)
+            return _on_host(function, args, kwargs) if LACKS_FLOAT64 and is_door else function(*args, **kwargs)
 
+    # Torch reads the signature at each call of a Function, and would compute it each time.
+    wrapper.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
     return wrapper  # type: ignore[return-value]
+
+
+# For methods of a `torch.autograd.Function`, which torch calls in forward and backward.
+without_autocast = functools.partial(full_precision, is_door=False)
 
 
 def _on_host(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from torch_lapeig.eigen.gradient.system import off_diagonal
-from torch_lapeig.eigen.laplacian import needs_derivatives
 from torch_lapeig.support import checks, precision
 
 _POINTS, _FINE = (torch.from_numpy(part) / 2 for part in np.polynomial.legendre.leggauss(9))  # Gauss and Legendre
@@ -60,7 +59,7 @@ def expanded(projected: Tensor, present: Tensor, response: Callable[[Tensor], Te
         part = part if torch.is_grad_enabled() else part.detach()
         return torch.where(present, part.reshape(*present.shape[:-1], -1), 0)
 
-    if not needs_derivatives(projected):
+    if not checks.needs_derivatives(projected):
         return Expansion(shaped(response(at)))
     with torch.enable_grad():
         at = at + torch.zeros_like(at).requires_grad_()
@@ -139,7 +138,7 @@ class _SecondOrder(precision.Function):
 
     @staticmethod
     def backward(ctx: Any, to_sum: Tensor) -> tuple[Tensor | None, ...]:
-        is_zero = not needs_derivatives(ctx.saved_tensors[0])
+        is_zero = not checks.needs_derivatives(ctx.saved_tensors[0])
         return None if is_zero else _products((to_sum + to_sum.mH) / 2, *ctx.saved_tensors), None, None
 
     @staticmethod

@@ -52,7 +52,6 @@ import torch
 from torch import Tensor
 
 from torch_lapeig.eigen.gradient.system import Complement, couplings, differences, inverse_differences
-from torch_lapeig.eigen.laplacian import needs_derivatives
 from torch_lapeig.support import checks
 from torch_lapeig.support.precision import Function, matmul
 
@@ -139,7 +138,7 @@ class Pairs(_Implicit):
         (to_vectors, to_projected), operator = cotangents, ctx.system.operator
         vectors = vectors.view_as(vectors) if torch.is_grad_enabled() else vectors
         whole = operator.nodes.sum((to_projected + to_projected.mH) / 2)  # each rank has Λ, and a part of the loss
-        inner, values = operator.inner(vectors, to_vectors), projected.diagonal(dim1=-2, dim2=-1).real
+        inner, values = operator.nodes.inner(vectors, to_vectors), projected.diagonal(dim1=-2, dim2=-1).real
         (inverse, equal), seen = couplings(ctx.system, values, inner, whole, to_vectors, ctx.seen)
         if torch.is_grad_enabled():
             ctx.seen = seen
@@ -169,9 +168,9 @@ class Pairs(_Implicit):
         operator, values = ctx.system.operator, projected.diagonal(dim1=-2, dim2=-1).real
         inverse, equal = inverse_differences(ctx.system, differences(ctx.system, values, values))
         change, of_mass = push(lambda *own: operator.images(own, vectors), parameters, tangents[1:])  # dA V, dM V
-        turned, stretched = operator.inner(vectors, change), torch.zeros_like(projected)
+        turned, stretched = operator.nodes.inner(vectors, change), torch.zeros_like(projected)
         if operator.mass is not None:
-            stretched = operator.inner(vectors, of_mass) / 2
+            stretched = operator.nodes.inner(vectors, of_mass) / 2
             change = change - matmul(of_mass, projected)
             turned = turned - matmul(projected, stretched) - matmul(stretched, projected)
         z = outside(ctx.system, projected, vectors, change, *parameters)
@@ -226,7 +225,7 @@ class Values(_Implicit):
 
 def values_of(projected: Tensor, dtype: torch.dtype) -> Tensor:
     """Return λ of Λ, with derivatives where Λ has them, for a loss that is computed in a dtype."""
-    if needs_derivatives(projected):
+    if checks.needs_derivatives(projected):
         return Values.apply(torch.finfo(dtype).eps, projected)  # type: ignore[no-any-return]
     return projected.diagonal(dim1=-2, dim2=-1).real.clone()
 
@@ -265,14 +264,14 @@ def outside(system: Any, *tensors: Tensor) -> Tensor:
     """Apply `Outside` to Λ, V, G and θ; where no derivatives can be asked for, only its solve; 0 of all pairs."""
     if tensors[1].shape[2] == system.operator.all_nodes:
         return torch.zeros_like(tensors[2])
-    is_recorded = torch.is_grad_enabled() or any(map(checks.is_dual, tensors))
+    is_recorded = torch.is_grad_enabled() or checks.is_dual(*tensors)
     return Outside.apply(system, *tensors) if is_recorded else system.solve(tensors[2])  # type: ignore[no-any-return]
 
 
 def _multiplier(system: Any, tensors: Sequence[Tensor], rhs: Tensor, x: Tensor) -> Tensor:
     """Return μ of A X − M X Λ + M V μ = −RHS: −Vᵀ (RHS + A X)."""
     _, vectors, _, *parameters = tensors
-    return -system.operator.inner(vectors, rhs + system.operator.images(parameters, x)[0])  # type: ignore[no-any-return]
+    return -system.operator.nodes.inner(vectors, rhs + system.operator.images(parameters, x)[0])  # type: ignore[no-any-return]
 
 
 def _equations(system: Any, tensors: Sequence[Tensor], z: Tensor, mu: Tensor) -> tuple[Tensor, Tensor]:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from torch_lapeig.eigen.gradient.cg import CHECK_EVERY, STALE_CHECKS, conjugate_gradients
 from torch_lapeig.eigen.operator import Operator
-from torch_lapeig.eigen.problem import Solution, norms
+from torch_lapeig.eigen.problem import Solution
 from torch_lapeig.eigen.solvers.solver import Inverse
 from torch_lapeig.support import checks
 from torch_lapeig.support.cached import cached_property
@@ -156,7 +156,7 @@ class _Pass:
         self.loss_eps, self.error = max(self.loss_eps, earlier.loss_eps), earlier.error
         # So has their sum that of its terms, also where these cancel.
         terms = (to_vectors, *earlier.terms)
-        self.sizes = torch.stack([s.operator.dots(x.conj(), x).real.sqrt() for x in terms]).amax(0)
+        self.sizes = torch.stack([s.operator.nodes.dots(x.conj(), x).real.sqrt() for x in terms]).amax(0)
         earlier.terms.clear()
         self.size = self.sizes.norm(dim=1)
         # A loss blind to the basis leaves the round-off of its own arithmetic, which 1/Δ would turn into a gradient.
@@ -340,7 +340,7 @@ class Complement:
         return self._removed(x, self._weighted, (self.s.vectors, self.s.guard_vectors))
 
     def _removed(self, x: Tensor, duals: tuple[Tensor, Tensor], known: tuple[Tensor, Tensor]) -> Tensor:
-        inner = self.operator.inner
+        inner = self.operator.nodes.inner
         x = torch.baddbmm(x, known[0], inner(duals[0], x), alpha=-1)
         return x - known[1] @ (self._differences.are_equal * inner(duals[1], x)) if self._splits else x
 
@@ -351,7 +351,7 @@ class Complement:
 
     def precondition(self, r: Tensor) -> Tensor:
         """Return (A − λ_i)⁻¹ on the guards, and the solver's preconditioner, or τ, on the rest."""
-        inner, guards, inverse = self.s.operator.inner, self.s.guard_vectors, -self._differences.values
+        inner, guards, inverse = self.s.operator.nodes.inner, self.s.guard_vectors, -self._differences.values
         if self._inverse is None:
             known, scales, rest = self._by_guards
             return torch.baddbmm(rest * r, known, scales * inner(known, r))
@@ -364,9 +364,9 @@ class Complement:
         """Return Z of the rule, ``(B, N, k)``, part by part of a batch on torch's threads; warn of unsolved columns."""
         if self.s.is_whole:  # all vectors are known, to round-off
             guards = self.s.guard_vectors
-            return guards @ (self._differences.values * self.operator.inner(guards, g))
+            return guards @ (self._differences.values * self.operator.nodes.inner(guards, g))
         # Scale, because squares of the cotangents at nodes of tiny degree would overflow.
-        scale = checks.power_of_two(self.operator.largest(g)[:, None, :], (1,))
+        scale = checks.power_of_two(self.operator.nodes.largest(g)[:, None, :], (1,))
         g, parts = g / scale, self.operator.parts(g.shape[2])
         if len(parts) == 1:
             z, is_solved = self.columns(g)
@@ -388,19 +388,22 @@ class Complement:
         # Project twice: columns of V have norm 1 only up to round-off, and a remainder inside V has no solution.
         g = g * operator.active[..., None]
         target = -self.project(once := self.project(g))
-        size = norms(operator, target)
+        size = operator.nodes.dots(target, target).sqrt()
         # The projection leaves the round-off of g, in the precision in which g arrived, and of its part in M V.
-        terms = torch.maximum(norms(operator, g), norms(operator, g - once))
+        gone = g - once
+        terms = torch.maximum(operator.nodes.dots(g, g), operator.nodes.dots(gone, gone)).sqrt()
         enough = torch.maximum(self.options.tolerance * size, 8 * max(eps, self.options.eps) * terms)
 
         def allowed(z: Tensor) -> Tensor:
             # Products leave the round-off of A z. An iterate whose round-off is as large as the target is no solution.
-            round_off = 8 * eps * self.operator.bound[:, None] * norms(operator, z)
+            round_off = 8 * eps * self.operator.bound[:, None] * operator.nodes.dots(z, z).sqrt()
             return torch.maximum(enough, round_off.minimum(ROUNDOFF_SHARE * size))
 
         found = self._inside(target, enough / size) if s.sigma is not None else self._compiled(target, enough, size)
         if found is None:
-            found = conjugate_gradients(self.image, self.precondition, target, operator.dots, allowed, MOST_ITERATIONS)
+            found = conjugate_gradients(
+                self.image, self.precondition, target, operator.nodes.dots, allowed, MOST_ITERATIONS
+            )
         z, left = found
         # A NaN of the loss is passed on; it is no failure of the solve.
         is_unknown = ~size.isfinite()
@@ -421,18 +424,19 @@ class Complement:
         gains = torch.where(found.are_equal, 0, -others * found.values) - 1
 
         def dots(x: Tensor, y: Tensor) -> Tensor:
-            return self.operator.dots(x, weigh(y))
+            return self.operator.nodes.dots(x, weigh(y))
 
         def image(x: Tensor) -> Tensor:
             return self._outside(x - far * solve(self.project(weigh(x))))
 
         def precondition(x: Tensor) -> Tensor:
-            return x + guards @ (gains * self.operator.inner(weighted, x))
+            return x + guards @ (gains * self.operator.nodes.inner(weighted, x))
 
         start = self._outside(solve(target))
         allowed = share.nan_to_num(0) * dots(start, start).clamp_min(0).sqrt()
         z, _ = conjugate_gradients(image, precondition, start, dots, lambda _: allowed, MOST_ITERATIONS)
-        return z, norms(self.operator, target - self.image(self._outside(z)))
+        rest = target - self.image(self._outside(z))
+        return z, self.operator.nodes.dots(rest, rest).sqrt()
 
     def _compiled(self, target: Tensor, enough: Tensor, size: Tensor) -> tuple[Tensor, Tensor] | None:
         """Return the conjugate gradients of compiled loops, graph by graph; None where none can be used."""

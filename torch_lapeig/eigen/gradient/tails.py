@@ -21,7 +21,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from torch_lapeig.eigen.laplacian import Laplacian, needs_derivatives
+from torch_lapeig.eigen.laplacian import Laplacian
 from torch_lapeig.graph.algebra import sum_of_groups
 from torch_lapeig.graph.pattern import SparsePattern
 from torch_lapeig.support import checks
@@ -54,7 +54,7 @@ def tiny_degree_rows(
     hidden = laplacian.tiny_degrees.reshape(v.shape[:2])[..., None] & (v.abs() < eps**0.25 * top)
     hidden = hidden & spectrum.isfinite()[:, None, :]
     null = torch.arange(v.shape[2], device=v.device) < laplacian.nullity[:, None]
-    if not needs_derivatives(vectors, y, projected):
+    if not checks.needs_derivatives(vectors, y, projected):
         hidden = hidden & ~null[:, None, :]
     noise = (8 * eps + residuals[:, None, :]) * top  # error of an entry of v: rows of A have 1 on the diagonal
     # Angle by which the nearest other eigenvector may have mixed into each vector. A large one counts as zero: vectors

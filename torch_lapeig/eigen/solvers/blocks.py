@@ -38,7 +38,7 @@ def residual(
 ) -> tuple[Tensor, Tensor]:
     """Return A x − x λ of a block ``(N, m)``, in ``room`` if there is one, and its norms ``(m,)``."""
     r = torch.addcmul(ax, x, values, value=-1, out=room)
-    return r, operator.dots(r, r).sqrt()
+    return r, operator.nodes.dots(r, r).sqrt()
 
 
 def matmul_into_(x: Tensor, q: int, w: Tensor, c: Tensor) -> Tensor:
@@ -105,23 +105,23 @@ def eigh_of_batch(a: Tensor, count: int | None = None) -> tuple[Tensor, Tensor]:
     return values, vectors[..., :count]
 
 
-def basis(operator: Any, w: Tensor, *others: Tensor) -> Tensor:
+def basis(nodes: Any, w: Tensor, *others: Tensor) -> Tensor:
     """Return an orthonormal basis of the span of ``w`` orthogonal to ``others``, without directions of round-off.
 
-    Inner products are those of an `Operator` or of the `Form` of a problem with a mass.
+    Inner products are those of the ``nodes`` of an operator, or of the `Form` of a problem with a mass.
     """
     given, eps = w, torch.finfo(w.dtype).eps
     for drop in (50 * eps, eps ** (2 / 3)):
-        before, *overlaps = operator.overlaps(w, *others)
+        before, *overlaps = nodes.overlaps(w, *others)
         for q, overlap in zip(others, overlaps, strict=True):
             w = without(w, q, overlap, is_own=w is not given)
-        gram, before = to_host(operator.inner(w, w), before)
+        gram, before = to_host(nodes.inner(w, w), before)
         size = gram.diagonal()
         some = size > torch.finfo(w.dtype).tiny
         if not some.any():
             return w[:, :0]
         scale = torch.where(some, size, torch.inf).rsqrt()
-        values, turn = operator.nodes.same_on_all_ranks(*symmetric_eigh(scale[:, None] * gram * scale))
+        values, turn = nodes.same_on_all_ranks(*symmetric_eigh(scale[:, None] * gram * scale))
         keep = values > drop * values[-1]
         # In place from the second step on: new memory for large blocks costs as much as the products.
         own = to_device(scale[:, None] * turn[:, keep] * values[keep].rsqrt(), w)
@@ -156,7 +156,7 @@ def orthonormalize(operator: Operator, x: Tensor, *, careful: bool = True) -> tu
     # Up to six passes where columns are dependent, else two.
     shifts = (0.0,) * 6 if careful else (10 * m * info.eps, 0.0, 0.0)
     for number, shift in enumerate(shifts):
-        gram = operator.inner(x, x)
+        gram = operator.nodes.inner(x, x)
         size = gram.diagonal(dim1=-2, dim2=-1).clamp_min(info.tiny).rsqrt()
         gram = size[:, :, None] * gram * size[:, None, :]
         factor, failed = torch.linalg.cholesky_ex(gram + shift * eye if shift else gram)

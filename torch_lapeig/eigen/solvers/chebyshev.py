@@ -182,7 +182,7 @@ class ChebyshevSubspace:
         operator, null, settings, (bound, _, *centre) = search.operator, search.null, search.settings, search.on_host
         first, c = operator.random(search.m, self.seed), null.shape[2]
         known = torch.arange(c, device=null.device) < operator.nullity[:, None]
-        first = first - null @ operator.inner(null, first)
+        first = first - null @ operator.nodes.inner(null, first)
         x = torch.cat([torch.where(known[:, None, :], null, first[..., :c]), first[..., c:]], 2)
         most = min(settings.degree, settings.products)
         if not centre or min(most, settings.iterations) < 1 or not (bound > 0).all():
@@ -277,7 +277,7 @@ def log_growth(value: Array, low: Array, bound: Array) -> Array:
 def _rayleigh_ritz(search: SubspaceSearch, x: Tensor) -> Ritz | None:
     """Return the Ritz pairs of the span of ``x``; None where it is not finite."""
     operator, null = search.operator, search.null
-    size = operator.largest(x)
+    size = operator.nodes.largest(x)
     largest, is_host = size.amax(1), x.device.type == "cpu"
     if is_host and not largest.isfinite().all():
         return None
@@ -286,9 +286,9 @@ def _rayleigh_ritz(search: SubspaceSearch, x: Tensor) -> Ritz | None:
     for careful in (is_host, True):
         basis, sound = orthonormalize(operator, x, careful=careful)
         image = operator.matmul(basis)
-        small, overlap = operator.inner(basis, image), operator.inner(null, basis)
+        small, overlap = operator.nodes.inner(basis, image), operator.nodes.inner(null, basis)
         rest = torch.baddbmm(image, basis, small, alpha=-1)
-        sent = small, overlap, operator.inner(rest, rest), largest, sound.to(largest.dtype)
+        sent = small, overlap, operator.nodes.inner(rest, rest), largest, sound.to(largest.dtype)
         small, overlap, squares, largest, sound = to_host(*sent)
         if not largest.isfinite().all():
             return None
@@ -316,4 +316,4 @@ def _measured(search: SubspaceSearch, ritz: Ritz) -> Ritz:
         return ritz
     operator, values = search.operator, to_device(ritz.values, ritz.vectors)
     rest = operator.matmul(ritz.vectors) - values[:, None, :] * ritz.vectors
-    return ritz._replace(residuals=to_host(operator.dots(rest, rest).sqrt())[0], is_measured=True)
+    return ritz._replace(residuals=to_host(operator.nodes.dots(rest, rest).sqrt())[0], is_measured=True)

@@ -17,7 +17,6 @@ from torch_lapeig.eigen.solvers.blocks import basis, residual, symmetric_eigh, t
 from torch_lapeig.eigen.solvers.factors import Factors
 from torch_lapeig.eigen.solvers.lobpcg import lobpcg
 from torch_lapeig.eigen.solvers.solver import Request, RitzPairs, check_options, one_by_one, ratio_to_allowed
-from torch_lapeig.graph.pattern import PatternBase
 from torch_lapeig.native import calls
 from torch_lapeig.native.sparse import BLOCK, BlockLimits, NextBlock, next_block
 from torch_lapeig.support.progress import Progress
@@ -100,27 +99,26 @@ class Form:
 
     @property
     def has_plain_sums(self) -> bool:
-        """Return whether C may sum over nodes, with a mass that it reads; see `Operator.has_plain_sums`."""
-        mass, is_plain = self.mass, self.operator.has_plain_sums and not self.operator.nodes.is_sharded
+        """Return whether C may sum over nodes, with a mass that it reads; see `PatternBase.has_plain_sums`."""
+        mass, is_plain = self.mass, self.operator.nodes.has_plain_sums
         if mass is None or not is_plain or mass.layout is not torch.sparse_csr:
             return is_plain and mass is None
         return calls.csr_supported(mass.crow_indices(), mass.col_indices(), mass.values())
 
     def inner(self, x: Tensor, y: Tensor) -> Tensor:
         """Return Xᵀ M Y."""
-        return self.operator.inner(x, self.weighted(y))
+        return self.operator.nodes.inner(x, self.weighted(y))
 
     def overlaps(self, w: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
         """Return inner products of a block with itself, column by column, and with others."""
         if self.mass is None:
-            return self.operator.overlaps(w, *others)
+            return self.operator.nodes.overlaps(w, *others)
         weighted = self.mass @ w
-        return self.operator.dots(w, weighted), *(self.operator.inner(q, weighted) for q in others)
+        return self.operator.nodes.dots(w, weighted), *(self.operator.nodes.inner(q, weighted) for q in others)
 
-    @property
-    def nodes(self) -> PatternBase:
-        """Return the nodes of A."""
-        return self.operator.nodes
+    def same_on_all_ranks(self, *tensors: Tensor) -> tuple[Tensor, ...]:
+        """Return small tensors, identical on all ranks."""
+        return self.operator.nodes.same_on_all_ranks(*tensors)
 
     def random(self, m: int, seed: int) -> Tensor:
         """Return random columns ``(N, m)``."""
@@ -314,9 +312,9 @@ class _Search:
             x = torch.cat([x, basis(form, form.random(lost, next(self.seeds)).to(x), null, x)], 1)
         own, x = x.shape[1], torch.cat([x, basis(form, guards, null, x)], 1)
         ax, values, turns = operator.matmul(x), [], []
-        (small,) = to_host(operator.inner(x, ax))
+        (small,) = to_host(operator.nodes.inner(x, ax))
         for part in (slice(own), slice(own, None)):
-            ritz, turn = form.nodes.same_on_all_ranks(*symmetric_eigh(small[part, part]))
+            ritz, turn = form.same_on_all_ranks(*symmetric_eigh(small[part, part]))
             order = (ritz if form.target is None else (ritz - form.target).abs()).argsort(stable=True)
             values.append(ritz[order])
             turns.append(turn[:, order])
@@ -429,7 +427,7 @@ class Space:
 
     def ritz(self) -> tuple[Tensor, Tensor, Tensor]:
         """Return Ritz values, ascending, their coordinates in the space and the norms of their residuals."""
-        values, turn = self.form.nodes.same_on_all_ranks(*symmetric_eigh(self._projected()))
+        values, turn = self.form.same_on_all_ranks(*symmetric_eigh(self._projected()))
         return values, turn, torch.linalg.vector_norm(self._outside(turn), dim=0)
 
     def _outside(self, turn: Tensor) -> Tensor:

@@ -134,7 +134,7 @@ class TorchLobpcg:
         _, x = torch.lobpcg(matrix, X=x, niter=most, tol=1e-15, largest=False, tracker=tracker)
         # Columns stay as they were judged: another rotation would mix equal values of wanted columns and of guards.
         x = torch.linalg.qr(torch.cat([request.null, x[:, c:].to(request.null)], 1))[0][:, c:]
-        return request.answer(operator.dots(x, operator.matmul(x)).cpu(), x, len(steps), is_done)
+        return request.answer(operator.nodes.dots(x, operator.matmul(x)).cpu(), x, len(steps), is_done)
 
 
 def lobpcg(
@@ -145,12 +145,14 @@ def lobpcg(
     The parts are the values ``(m,)`` on the host, the vectors ``(N, m)``, the iterations done, and whether all pairs
     have converged. It synchronises four times an iteration, twice of these in `basis`.
     """
-    first = basis(operator, x, null)
+    first = basis(operator.nodes, x, null)
     if (lost := x.shape[1] - first.shape[1]) > 0:  # random columns replace the dependent ones
         noise = operator.random(lost, lost).reshape(len(x), lost).to(x)
-        first = torch.cat([first, basis(operator, noise, null, first)], 1)
+        first = torch.cat([first, basis(operator.nodes, noise, null, first)], 1)
     image, m = operator.matmul(first), first.shape[1]
-    values, turn = operator.nodes.same_on_all_ranks(*blocks.symmetric_eigh(*to_host(operator.inner(first, image))))
+    values, turn = operator.nodes.same_on_all_ranks(
+        *blocks.symmetric_eigh(*to_host(operator.nodes.inner(first, image)))
+    )
     projected, turn = torch.diag(values), to_device(turn, x)
     space, images = (x.new_empty(len(x), 2 * m) for _ in range(2))  # columns of X and directions of the last step
     room = torch.empty_like(image)
@@ -178,11 +180,11 @@ def lobpcg(
         if iteration == limit or left == 0 or not moving.any():
             break
         some = r if moving.all() else r.index_select(1, to_device(moving.nonzero().flatten(), r))
-        w = basis(operator, some if precondition is None else precondition(some), null, xp)
+        w = basis(operator.nodes, some if precondition is None else precondition(some), null, xp)
         if w.shape[1] == 0:
             break
         aw = operator.matmul(w)
-        cross, own = to_host(operator.inner(xp, aw), operator.inner(w, aw))
+        cross, own = to_host(operator.nodes.inner(xp, aw), operator.nodes.inner(w, aw))
         whole = torch.cat([torch.cat([projected, cross], 1), torch.cat([cross.mT, own], 1)])
         ritz, c = operator.nodes.same_on_all_ranks(*blocks.symmetric_eigh(whole))
         values, cx = ritz[:m], c[:, :m]

@@ -97,7 +97,7 @@ def squared_distances(queries: Tensor, points: Tensor) -> Tensor:
 def differentiable_squared_distances(queries: Tensor, points: Tensor) -> Tensor:
     """Return `squared_distances` ``(Q, N)``, with derivatives of any order and mode."""
     direct = squared_distances(checks.primal(queries), checks.primal(points))
-    if not has_derivatives(queries, points):
+    if not checks.needs_derivatives(queries, points):
         return direct
     centre = checks.primal(points).mean(0)  # the terms of the square that cancel get smaller
     queries, points = queries - centre, points - centre
@@ -132,7 +132,7 @@ def radii_no_less(radius: float, x: Tensor, shape: tuple[int, ...]) -> Tensor:
 
 def differentiable_pair_distances(queries: Tensor, query: Tensor, points: Tensor, point: Tensor) -> Tensor:
     """Return `pair_distances` with derivatives of any order and mode; in O(E·D) memory where there are any."""
-    if not has_derivatives(queries, points):
+    if not checks.needs_derivatives(queries, points):
         return pair_distances(checks.primal(queries), query, checks.primal(points), point)
     return (queries[query] - points[point]).square().sum(1)
 
@@ -160,11 +160,6 @@ def _sums_of_squares(x: Tensor) -> Tensor:
     # One after the other: the order of torch's sum depends on the machine, and its loop is slow on short rows.
     first, *others = x.square_().unbind(-1)
     return sum(others, first.clone())
-
-
-def has_derivatives(*tensors: Tensor) -> bool:
-    """Return whether derivatives of some of the tensors are asked for, in reverse or in forward mode."""
-    return any((torch.is_grad_enabled() and t.requires_grad) or checks.is_dual(t) for t in tensors)
 
 
 # --- Exact neighbours -------------------------------------------------------------------------------------------------
