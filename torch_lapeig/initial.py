@@ -83,8 +83,6 @@ def spectral_init(
             component place more than 2k components.
         solve: options of the eigensolve; default a tolerance of 1e-6.
 
-    Raises: TypeError, ValueError: an invalid graph or invalid points; a batch or a mask; no edges.
-
     Source: McInnes, Healy & Melville, *UMAP* (2018), section 4.2; Belkin & Niyogi 2003.
 
     >>> from torch_lapeig import knn_graph

@@ -72,9 +72,7 @@ class SmoothnessCallback(Callback):
             a list with one entry for each call of the submodule in a step, None for a call that is not smoothed, such
             as a call with labelled points from another loader: ``lambda batch: [batch["near"][-1], None]``.
 
-    Raises: TypeError, ValueError: an argument of another type or out of range, a loss with learnable parameters; when
-    training begins, no such submodule, or manual optimisation; in a step, an output or a loss of wrong shape.
-    RuntimeError: a step that does not call the submodule.
+    Raises: RuntimeError: a step that does not call the submodule.
 
     Each of several processes computes and logs the smoothness of its own batches. Use ``drop_last=True`` in the data
     loader if the last batch would have fewer points than the graph has neighbours.

@@ -48,8 +48,6 @@ def laplacian_smoothness(y: Tensor, graph: Graph, reduction: Reduction = "mean")
 
     Returns: The loss in the dtype of ``y``.
 
-    Raises: TypeError: wrong dtype. ValueError: ``y`` of another shape than the graph's, unknown reduction.
-
     >>> path = Graph.from_edge_index(torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
     >>> laplacian_smoothness(torch.tensor([[0.0], [1.0], [3.0]]), path, "sum")
     tensor(5.)
@@ -82,8 +80,6 @@ def orthogonality(y: Tensor, graph: Graph | None = None, mask: Tensor | None = N
 
     Returns: The penalty ``()`` in the dtype of ``y``.
 
-    Raises: TypeError: wrong dtype. ValueError: wrong shape, no edges, no valid row.
-
     >>> orthogonality(torch.tensor([[1.0, 1.0], [1.0, -1.0]]))
     tensor(0.)
     """
@@ -110,8 +106,6 @@ def whiten(y: Tensor, graph: Graph | None = None, mask: Tensor | None = None) ->
         mask: bool ``(N,)`` or ``(B, N)``, True for valid rows; None with a graph, which has its own mask.
 
     Returns: Z, of the shape and dtype of ``y``, zero in rows of padding.
-
-    Raises: TypeError: wrong dtype. ValueError: wrong shape.
 
     >>> z = whiten(torch.randn(20, 3, dtype=torch.float64))
     >>> torch.dist(z.mT @ z, torch.eye(3)) < 1e-10
@@ -141,8 +135,6 @@ def spectral_loss(y: Tensor, graph: Graph) -> Tensor:
         graph: graph of the same nodes with symmetric affinities, of all points or of a mini-batch.
 
     Returns: The loss ``()`` in the dtype of ``y``, between 0 and 2 k; for a batch the mean over the graphs with edges.
-
-    Raises: TypeError: wrong dtype. ValueError: wrong shape, no edges, affinities that are not symmetric.
 
     >>> path = Graph.from_edge_index(torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
     >>> round(spectral_loss(torch.tensor([[0.0], [1.0], [2.0]]), path).item(), 5)  # λ_2
@@ -200,8 +192,6 @@ class LaplacianSmoothness(_GraphLoss):
     The graph may be built from the network's inputs, ``loss(y, x)``, or from features, ``loss(y, features.detach())``,
     or be given, ``loss(y, graph)``; in mini-batches ``graph.subgraph(nodes)``, see `laplacian_smoothness`.
 
-    Raises: TypeError, ValueError: invalid arguments; when called, see `laplacian_smoothness`.
-
     >>> x = torch.arange(5.0)[:, None]
     >>> LaplacianSmoothness(KNN(1), reduction="sum")(torch.ones(5, 2), x)
     tensor(0.)
@@ -224,8 +214,6 @@ class SpectralLoss(_GraphLoss):
     Args:
         neighbors: rule of the graph of points.
         weights: weighting of the edges; default ``HeatKernel("median")``.
-
-    Raises: TypeError, ValueError: invalid arguments; when called, see `spectral_loss`.
 
     >>> _ = torch.manual_seed(0)
     >>> x, encoder, loss = torch.rand(50, 2), torch.nn.Linear(2, 1), SpectralLoss(KNN(6))
@@ -253,8 +241,6 @@ class Whitening(FittedModule):
     Tensors (part of ``state_dict``, which loads into a fresh module of as many columns):
         mean: ``(k,)``. matrix: ``(k, k)``. eigenvalues_: ``(k,)`` in [0, 2].
 
-    Raises: TypeError, ValueError: ``n_components`` below 1, or no integer. RuntimeError: called before ``fit``.
-
     >>> z = torch.randn(40, 2, dtype=torch.float64)
     >>> graph = KNN(9)(z)
     >>> y, d = Whitening(2).fit(z, graph)(z), graph.pattern.sum_rows(graph.weight)
@@ -275,12 +261,9 @@ class Whitening(FittedModule):
     @torch.no_grad()
     @precision.full_precision
     def fit(self, y: Tensor, graph: Graph) -> Whitening:
-        """Set the map from outputs ``(N, k)`` at the nodes of one graph, and return the module.
+        """Set the map from linearly independent outputs ``(N, k)`` at the nodes of one graph, and return the module.
 
         The largest entry of each eigenvector is made positive.
-
-        Raises:
-            TypeError, ValueError: arguments of another dtype or shape; columns that are constant or linearly dependent.
         """
         check_graph(graph, "graph", "Whitening")
         columns, degrees, valid, nodes = _with_row_weights(y, graph, None, "Whitening.fit")
@@ -305,10 +288,7 @@ class Whitening(FittedModule):
 
     @precision.without_autocast
     def forward(self, y: Tensor) -> Tensor:
-        """Return eigenfunctions ``(..., k)`` at outputs ``(..., k)``, differentiable, in the dtype of ``y``.
-
-        Raises: RuntimeError: not fitted. TypeError, ValueError: not of k columns.
-        """
+        """Return eigenfunctions ``(..., k)`` at outputs ``(..., k)``, differentiable, in the dtype of ``y``."""
         self._check(y)
         self.check_fitted()
         columns = checks.half_to_float32(y)

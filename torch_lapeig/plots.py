@@ -63,8 +63,6 @@ def plot_embedding(
 
     Returns: The axes, a list of them with ``parts``.
 
-    Raises: ImportError: without matplotlib. TypeError, ValueError: arguments of another kind, shape or range; a batch.
-
     >>> from matplotlib.figure import Figure
     >>> y = np.random.default_rng(0).random((50, 3))
     >>> axes = plot_embedding(y, ["a", "b"] * 25, axes=Figure().subplots())
@@ -128,8 +126,6 @@ def plot_spectrum(
         axes: to draw into; default: a new figure of pyplot's.
         label: of the line in a legend.
 
-    Raises: ImportError: without matplotlib. TypeError, ValueError: arguments of another kind, shape or range.
-
     >>> from matplotlib.figure import Figure
     >>> plot_spectrum([0.0, 0.1, 0.7], after=2, axes=Figure().subplots()).get_ylabel()
     'eigenvalue'
@@ -186,8 +182,6 @@ def plot_graph(
         graph: one graph. place: of each node: an `Embedding`, `Eigenpairs`, or an array ``(N, k)`` such as the points
             themselves; rows of padding may hold anything.
         labels, columns, axes, name, legend: as for `plot_embedding`.
-
-    Raises: ImportError, TypeError, ValueError: as `plot_embedding`; a batch, or a graph on several ranks.
 
     >>> from matplotlib.figure import Figure
     >>> from torch_lapeig import knn_graph

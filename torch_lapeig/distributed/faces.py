@@ -62,9 +62,7 @@ class Sharded(nn.Module):
     `torch.distributed.checkpoint` saves. It loads on any number of processes, all of which call ``load_state_dict``:
     see ``room_for``.
 
-    Raises: TypeError, ValueError: a module or options that need the whole graph in one process
-    (``components="separate"``) or random numbers; when called, on the process with invalid input. DistributedError:
-    another process has raised, or has other arguments.
+    Raises: DistributedError: another process has raised, or has other arguments.
 
     >>> from torch_lapeig import KNN, LaplacianEigenmaps
     >>> x, model = torch.rand(200, 3, dtype=torch.float64), LaplacianEigenmaps(2, KNN(12))

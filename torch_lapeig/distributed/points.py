@@ -47,8 +47,7 @@ class ShardedPoints:
     def spread(cls, x: Tensor, ranks: Ranks) -> ShardedPoints:
         """Spread the points of all ranks, ``(n_r, D)`` on rank r, n_r ≥ 0, by bisection along their longest directions.
 
-        Raises: TypeError, ValueError: on a rank with invalid points; on all ranks, fewer than two points in all.
-        DistributedError: another rank has raised an error; D or dtype differ between ranks.
+        Raises: DistributedError: another rank has raised an error; D or dtype differ between ranks.
         """
         ranks.agree("ShardedPoints.spread", lambda: _facts_of(x))
         sizes = ranks.sizes(len(x))

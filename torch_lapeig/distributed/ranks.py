@@ -67,7 +67,7 @@ class Ranks:
         same_bits: whether small dense problems have equal results, to the last bit, on all ranks; if not, all use the
             first rank's.
 
-    Raises: TypeError, ValueError: no group, or a mesh of several dimensions. DistributedError: the others do not come.
+    Raises: DistributedError: the others do not come.
 
     >>> ranks = Ranks()
     >>> ranks.world, ranks.rank

@@ -30,8 +30,6 @@ class Precomputed:
         kind: content of the matrix ``(N, N)`` or ``(B, N, N)``: ``"affinity"`` (a `Graph` is accepted, too),
             ``"distance"`` or ``"kernel"``. Each method documents the kinds that it accepts.
 
-    Raises: ValueError: another ``kind``.
-
     >>> from torch_lapeig import MDS
     >>> x = torch.tensor([[0.0, 1.0, 3.0], [1.0, 0.0, 2.0], [3.0, 2.0, 0.0]])
     >>> y = MDS(1, metric=Precomputed("distance"))(x.double())

@@ -53,8 +53,7 @@ class Graph:
             may be another one of `KNN`; weightings then read lengths in place of points.
         density_correction: α if `DensityCorrected` has weighted the graph, else 0.
 
-    Raises: TypeError, ValueError: invalid fields or weights. Unlike `with_weight`, the constructor accepts errors of
-    single weights of at most 1e-4 of the largest one, as finite differences need.
+    Unlike `with_weight`, the constructor accepts errors of single weights up to 1e-4 of the largest one.
 
     >>> graph = Graph.from_dense(torch.tensor([[0.0, 2.0], [2.0, 0.0]]))
     >>> graph.to_sparse().weight, graph.to_sparse().edge_index.tolist()
@@ -181,8 +180,6 @@ class Graph:
         Args:
             affinity: ``(N, N)`` or ``(B, N, N)``, float32 or float64; gradients flow to it.
             mask: bool ``(N,)`` or ``(B, N)``, True for valid nodes; rows of padding must be zero.
-
-        Raises: TypeError: not a dense float tensor. ValueError: not square, finite, non-negative or symmetric.
         """
         if isinstance(affinity, Tensor) and affinity.layout is not torch.strided:
             raise TypeError(
@@ -217,8 +214,6 @@ class Graph:
                 the result has shape ``(B, N)`` and a mask; ``y[graph.mask]`` are the rows in the order of ``batch``.
             num_graphs: B, needed where the last graphs have no nodes; default: the largest of ``batch`` plus one. Only
                 with ``batch``.
-
-        Raises: TypeError, ValueError: wrong dtypes or ranges; edges between graphs; weights that are not symmetric.
         """
         check_edge_index(edge_index)
         edges = edge_index.shape[1]
@@ -272,10 +267,7 @@ class Graph:
 
     @classmethod
     def from_scipy(cls: type[G], affinity: Any, dtype: torch.dtype = torch.float64) -> G:
-        """Build the graph of a symmetric, non-negative SciPy sparse matrix ``(N, N)``, on the CPU; zeros are dropped.
-
-        Raises: TypeError, ValueError: another matrix, or a ``dtype`` other than float32 and float64.
-        """
+        """Build the graph of a symmetric, non-negative SciPy sparse matrix ``(N, N)``, on the CPU, without zeros."""
         if not scipy.sparse.issparse(affinity):
             advice = checks.way_out(affinity, "affinity", "graph")
             raise TypeError(f"affinity must be a SciPy sparse matrix, got {checks.describe(affinity)}{advice}")
@@ -306,11 +298,9 @@ class Graph:
         expansion has no loops and another Laplacian. A hyperedge of δ nodes has δ² entries.
 
         Args:
-            hyperedge_index: int64 ``(2, M)``, node and hyperedge of each membership, as in PyTorch Geometric.
+            hyperedge_index: int64 ``(2, M)``, node and hyperedge of each membership, once, as in PyTorch Geometric.
             hyperedge_weight: ``(E,)``, non-negative, float32 or float64; default 1 in float32. Gradients flow to it.
             num_nodes: default: the largest node plus one.
-
-        Raises: TypeError, ValueError: arguments of other dtypes or ranges; a node twice in one hyperedge.
 
         >>> # {0, 1, 2} of weight 3 and {2, 3} of weight 2
         >>> members = torch.tensor([[0, 1, 2, 2, 3], [0, 0, 0, 1, 1]])
@@ -374,10 +364,7 @@ class Graph:
         return torch.stack([self.pattern.row.long(), self.pattern.col.long()])
 
     def with_weight(self: G, weight: Tensor) -> G:
-        """Return the graph with other weights on its edges, of the shape of ``weight``, with gradients.
-
-        Raises: TypeError, ValueError: another dtype or shape; weights that are not finite, non-negative and symmetric.
-        """
+        """Return the graph with other weights on its edges, of the shape of ``weight``, with gradients."""
         graph = self._with(weight=weight, density_correction=0.0)
         self.pattern.agree("Graph.with_weight", lambda: graph._check("weight"))
         return graph
@@ -454,8 +441,6 @@ class Graph:
                 ``mask.nonzero().flatten()``.
 
         Returns: One graph of M nodes, without a mask. It may have no edges: then its smoothness is zero.
-
-        Raises: TypeError, ValueError: no nodes, or invalid numbers of nodes.
 
         >>> path = Graph.from_edge_index(torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
         >>> path.subgraph(torch.tensor([2, 1]))
@@ -671,8 +656,6 @@ def pad_batch(x: Tensor, batch: Tensor) -> tuple[Tensor, Tensor]:
     Args:
         x: points ``(M, D)``, of any dtype; gradients flow to it.
         batch: int64 ``(M,)``, ascending from 0: the graph of each point.
-
-    Raises: TypeError: not tensors, ``batch`` not int64. ValueError: other shapes, ``batch`` is not ascending.
 
     >>> pad_batch(torch.ones(3, 1), torch.tensor([0, 0, 1]))[1]
     tensor([[ True,  True],

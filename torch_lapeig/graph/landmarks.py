@@ -94,8 +94,6 @@ class Landmarks:
         metric: as for `KNN`.
         seed: of the random choices.
 
-    Raises: TypeError: an argument of another type. ValueError: out of range; r > m; unknown words.
-
     >>> from torch_lapeig import LaplacianEigenmaps
     >>> x = torch.rand(500, 2, generator=torch.Generator().manual_seed(0))
     >>> model = LaplacianEigenmaps(2, Landmarks(50)).fit(x.double())

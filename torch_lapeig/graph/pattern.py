@@ -184,8 +184,6 @@ class SparsePattern(PatternBase):
 
     Indices are copied, to int32 wherever it suffices, which is fastest in torch's sparse products.
 
-    Raises: TypeError, IndexError, ValueError: wrong dtypes, shapes or ranges; loops in spite of ``loops=False``.
-
     >>> path = SparsePattern(torch.tensor([0, 1, 1, 2]), torch.tensor([1, 0, 2, 1]), (3,))
     >>> path.squared_lengths(torch.tensor([[0.0], [1.0], [3.0]]))
     tensor([1., 1., 4., 4.])
@@ -380,10 +378,7 @@ class SparsePattern(PatternBase):
         return position, edge
 
     def restrict(self, nodes: Tensor) -> Part:
-        """Return the edges among ``nodes`` (int64 ``(M,)``), numbered in their order.
-
-        Raises: ValueError: numbers of no node, or a node twice.
-        """
+        """Return the edges among ``nodes`` (int64 ``(M,)``), numbered in their order."""
         count, loops = len(nodes), self.loops and None  # some nodes may have no loops
         if (found := native.edges_among(self.crow, self.col, nodes)) is not None:
             crow, row, col, edge = found
@@ -426,8 +421,6 @@ class DensePattern(PatternBase):
 
     Args:
         shape: ``(N,)`` or ``(B, N)``.
-
-    Raises: TypeError: a shape that holds no integers. ValueError: not one or two sizes, or negative sizes.
 
     >>> DensePattern((3,)).squared_lengths(torch.tensor([[0.0], [1.0], [3.0]]))
     tensor([[0., 1., 9.],

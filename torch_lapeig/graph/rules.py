@@ -83,8 +83,6 @@ def knn_graph(
 
     Returns: The graph; its ``recall`` is 1 after an exact search, and measured by an approximate one.
 
-    Raises: TypeError: wrong dtype. ValueError: wrong rank, non-finite points, k out of range, an unknown option.
-
     >>> knn_graph(torch.tensor([[0.0], [1.0], [3.0]]), k=1).to_dense()
     tensor([[0.0000, 1.0000, 0.0000],
             [1.0000, 0.0000, 0.5000],
@@ -130,7 +128,7 @@ def radius_graph(
         radius, metric: as for `Radius`.
         x, mask, self_loops: as for `knn_graph`.
 
-    Raises: TypeError, ValueError: wrong arguments, a radius whose square underflows, or, of a single graph, no edge.
+    Raises: ValueError: a radius that reaches no neighbour in a single set of points.
 
     >>> radius_graph(torch.tensor([[0.0], [1.0], [3.0]]), radius=1.5).to_dense()
     tensor([[0., 1., 0.],
@@ -306,8 +304,6 @@ class KNN:
         recall: share of the true neighbours to be found, in (0, 1]; below 1 the search is approximate, through faiss.
             It is measured on a sample: the graph's ``recall``. New points are always searched exactly.
 
-    Raises: TypeError, ValueError: an argument of another type or out of range; when called, as `knn_graph`.
-
     >>> x = torch.tensor([[0.0], [1.0], [3.0]])
     >>> graph, radii = KNN(1).with_state(x)
     >>> radii
@@ -386,8 +382,6 @@ class NME:
         symmetrize: as for `KNN`. metric: ``"euclidean"`` or ``"cosine"``.
         max_clusters: number of gaps that are looked at.
 
-    Raises: TypeError, ValueError: an argument of another type or out of range; when called, as `KNN`.
-
     >>> rule = KNN("nme")
     >>> rule, rule.number_of_neighbors(torch.eye(3).repeat_interleave(9, 0))
     (NME(symmetrize='mean', metric='euclidean', max_clusters=10), 2)
@@ -458,8 +452,6 @@ class Radius:
         radius: largest distance ‖x_i − x_j‖ of two points that are joined (of unit vectors for ``metric="cosine"``),
             positive. Belkin & Niyogi's ε bounds its square: their ε-neighbourhoods are ``Radius(ε ** 0.5)``.
         metric: as for `KNN`.
-
-    Raises: TypeError, ValueError: an argument of another type or out of range; when called, as `radius_graph`.
 
     >>> Radius(1.5)(torch.tensor([[0.0], [1.0], [3.0]])).connected_components()
     tensor([0, 0, 1])

@@ -189,8 +189,6 @@ class KernelWeights(Weighting):
         kernel: f, elementwise from squared distances of any shape to finite, non-negative weights of the same shape. It
             may be a module with parameters, which are learned.
 
-    Raises: TypeError, ValueError: ``kernel`` is not callable; when called, it returns invalid weights.
-
     >>> x = torch.tensor([[0.0], [1.0], [3.0]])
     >>> from torch_lapeig import knn_graph
     >>> KernelWeights(lambda d2: 1 / (1 + d2))(x, knn_graph(x, 1)).weight
@@ -252,8 +250,6 @@ class HeatKernel(Weighting):
             dimension of the points, less the part of the missing edges.
         learnable: learn a factor of the bandwidth, t · exp(``log_factor``), which keeps it positive. The parameter
             ``log_factor`` starts at 0, in float32; use ``.double()`` for points in float64.
-
-    Raises: TypeError, ValueError: another ``t``, or an infinite one that is ``learnable``, as no factor changes it.
 
     >>> path = Graph.from_edge_index(torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
     >>> HeatKernel(2.0)(torch.tensor([[0.0], [1.0], [3.0]]), path).weight
@@ -321,8 +317,6 @@ class SelfTuning(Weighting):
             the m-th is a copy of the node, σ is the distance to its nearest neighbour that is no copy, with a
             `GraphWarning`.
 
-    Raises: TypeError, ValueError: ``m`` is no integer or below 1.
-
     >>> path = Graph.from_edge_index(torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
     >>> SelfTuning(1)(torch.tensor([[0.0], [1.0], [3.0]]), path).weight  # σ is 1, 1, 2
     tensor([0.3679, 0.3679, 0.1353, 0.1353])
@@ -366,9 +360,7 @@ class DensityCorrected(Weighting):
 
     Args:
         alpha: α in [0, 1]; 0 changes nothing.
-        weights: K; default ``HeatKernel("median")``.
-
-    Raises: TypeError, ValueError: invalid arguments; `ImprovedWeights` for K, or a graph that it has weighted.
+        weights: K, not `ImprovedWeights`; default ``HeatKernel("median")``.
 
     >>> path = Graph.from_edge_index(torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
     >>> # degrees are 1, 2, 1
@@ -433,8 +425,6 @@ class ImprovedWeights(Weighting):
 
     Args:
         t, learnable: as for `HeatKernel`.
-
-    Raises: TypeError, ValueError: as `HeatKernel`; when called, a graph that ImprovedWeights has weighted before.
 
     >>> path = Graph.from_edge_index(torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
     >>> ImprovedWeights(math.inf)(torch.zeros(3, 1), path).to_dense()  # 1/κ_j, κ is 1, 2, 1

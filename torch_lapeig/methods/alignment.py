@@ -53,8 +53,7 @@ def align(
             Procrustes, Schönemann 1966); ``"signs"``: T = ±1 for each column; ``"order"``: the columns, each with a
             sign, whose inner products with those of the reference have the largest sum (SciPy's assignment).
 
-    Raises: TypeError, ValueError: another type, dtype or shape, numbers that are not finite; rows that do not determine
-    the rotation, such as fewer than k.
+    Raises: ValueError: rows that do not determine the rotation, such as fewer than k.
 
     Warns: DegeneracyWarning: a rotation mixes columns of eigenvalues of `Embedding` or `Eigenpairs` that are well
     separated, whose columns are determined but for signs.

@@ -64,9 +64,6 @@ class SpectralClustering(GraphEmbedding):
         None. eigenvalues_, residuals_: of the columns. gap_: ``()``, λ_{k+1} − λ_k, large if k suits the graph.
         n_clusters_: int, the number of clusters of nodes that have edges.
 
-    Raises (``fit``, ``forward``): TypeError, ValueError: see `knn_graph`, `radius_graph` and `eigenpairs`; a single
-    graph with fewer nodes of positive degree than clusters. ImportError: ``fit`` by k-means without scikit-learn.
-
     >>> x = torch.cat([torch.rand(30, 2), torch.rand(30, 2) + 2])
     >>> model = SpectralClustering(2, KNN(5)).fit(x)
     >>> model.labels_[:30].unique().tolist() == model.labels_[30:].unique().tolist()
@@ -225,8 +222,6 @@ class SpectralClustering(GraphEmbedding):
 
         The numbers begin with ``min_clusters``. With n nodes of positive degree they end at n − 1 at most, as n
         clusters of one node have no gap after them. ``x`` is as of ``fit``.
-
-        Raises: TypeError, ValueError: as ``fit``. ImportError: without scikit-learn (the extra ``sklearn``).
 
         >>> random = torch.Generator().manual_seed(0)
         >>> x = torch.cat([torch.rand(30, 2, generator=random) + 2 * i for i in range(3)])

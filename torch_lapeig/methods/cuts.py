@@ -32,8 +32,6 @@ def normalized_cut(labels: Tensor, graph: Graph) -> Tensor:
 
     Returns: ``()``, or ``(B,)`` for a batch, of the dtype of the weights.
 
-    Raises: TypeError, ValueError: labels of another kind, shape or range; a graph that is not symmetric.
-
     >>> path = Graph.from_edge_index(torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
     >>> normalized_cut(torch.tensor([0, 0, 1]), path)  # 1/3 + 1/1
     tensor(1.3333)
@@ -95,8 +93,6 @@ def refine_cut(labels: Tensor, graph: Graph, *, rounds: int = 50) -> Tensor:
         rounds: maximum number of rounds. Some ten suffice for a thousand nodes.
 
     Returns: int64, of the shape of ``labels``. Its `normalized_cut` is at most that of ``labels``, in float64.
-
-    Raises: TypeError: labels that are not integers. ValueError: as `normalized_cut`.
 
     >>> path = Graph.from_edge_index(torch.tensor([[0, 1, 1, 2, 2, 3], [1, 0, 2, 1, 3, 2]]))
     >>> refine_cut(torch.tensor([0, 1, 1, 1]), path)

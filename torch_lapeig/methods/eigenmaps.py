@@ -39,7 +39,7 @@ class LaplacianEigenmaps(GraphEmbedding):
     and to a learnable bandwidth. ``fit`` keeps the state for ``transform``.
 
     Args:
-        n_components: dimension of the embedding.
+        n_components: dimension of the embedding, below the number of nodes of positive degree.
         neighbors: rule of the graph, ``KNN(k)``, ``Radius(r)`` or another `NeighborRule`; or
             ``Precomputed("affinity")``: the module takes affinities ``(N, N)`` or ``(B, N, N)``, or a `Graph`, in
             place of points; or ``Precomputed("distance")``: sparse distances ``(N, N)`` of stored neighbours, without
@@ -77,9 +77,6 @@ class LaplacianEigenmaps(GraphEmbedding):
     New points are joined to training points by the rule of the graph, with the reach and the bandwidth of the training
     points. One that equals a training point gets its row (of the first of several copies), and one that no edge reaches
     gets zeros and a `GraphWarning`.
-
-    Raises (``fit``, ``forward``): TypeError, ValueError: see `knn_graph`, `radius_graph` and `eigenpairs`; a single
-    graph with fewer than n_components + 1 nodes of positive degree.
 
     >>> _ = torch.manual_seed(0)
     >>> x = torch.rand(60, 3, requires_grad=True)
@@ -150,8 +147,6 @@ class LaplacianEigenmaps(GraphEmbedding):
             t, learnable: as for `ImprovedWeights`; ``t`` is the paper's t times 4.
             options: other arguments of the class, except ``weights`` and ``normalization``, which this method sets.
 
-        Raises: TypeError, ValueError: as the class.
-
         >>> model = LaplacianEigenmaps.improved(2, KNN(6))
         >>> model.normalization
         'unnormalized'
@@ -167,8 +162,6 @@ class LaplacianEigenmaps(GraphEmbedding):
         Args:
             x, mask: as for `EmbeddingModule`; a `Graph`, of ``Precomputed("affinity")``, has its own mask.
             generator: generator of random signs, on the device of ``x``; default: torch's own.
-
-        Raises: TypeError, ValueError: as `EmbeddingModule` and the class.
         """
         return self.embed(x, mask, generator=generator).embedding
 
@@ -202,9 +195,6 @@ class LaplacianEigenmaps(GraphEmbedding):
             progress: show a bar for each reading (needs tqdm).
 
         ``embedding_`` holds the rows of the landmarks, ``train_points``, as the points are not kept.
-
-        Raises: TypeError, ValueError: invalid blocks; other rules than `Landmarks`. RuntimeError: ``resume`` without a
-        fit.
 
         >>> x = torch.rand(500, 3, dtype=torch.float64)
         >>> model = LaplacianEigenmaps(2, Landmarks(50)).fit_stream([x[:250], x[250:]])
@@ -396,9 +386,6 @@ class DiffusionMap(LaplacianEigenmaps):
         solve: options of the eigensolve, a `Solve`, or just a solver.
 
     Tensors after ``fit``: as of `LaplacianEigenmaps`; ``eigenvalues_`` are 1 − μ.
-
-    Raises: as `LaplacianEigenmaps`; ValueError for ``weights`` that are `DensityCorrected` or `ImprovedWeights`, and a
-    `Graph` that is corrected already, unless ``alpha`` is 0.
 
     >>> x = torch.rand(80, 3, requires_grad=True)
     >>> model = DiffusionMap(2, KNN(9), alpha=1.0, time=2.0)

@@ -160,8 +160,6 @@ class MDS(KernelEmbedding):
         embedding_: ``(N, n_components)``. eigenvalues_: of K̃, descending, ``(n_components,)``. residuals_:
         ‖K̃ v − λ v‖, ``(n_components,)``. gap_: ``()``.
 
-    Raises (``fit``, ``forward``): ValueError: fewer positive eigenvalues than components; other numbers than distances.
-
     >>> x = torch.tensor([[0.0, 0.0], [3.0, 0.0], [0.0, 4.0], [3.0, 4.0]])
     >>> y = MDS(2)(x)
     >>> torch.allclose(torch.cdist(y, y), torch.cdist(x, x), atol=1e-5)
@@ -209,9 +207,6 @@ class KernelPCA(KernelEmbedding):
     Tensors after ``fit`` (part of ``state_dict``, which loads into a fresh module of the same configuration):
         embedding_: ``(N, n_components)``. eigenvalues_: of the centred kernel, descending, and residuals_,
         ``(n_components,)``.
-
-    Raises (``fit``, ``forward``):
-        ValueError: fewer positive eigenvalues than components; a kernel of another shape, not finite, or not symmetric.
 
     >>> x = torch.rand(20, 3, requires_grad=True)
     >>> KernelPCA(2, "rbf", gamma=0.5)(x).shape
@@ -291,8 +286,7 @@ class Isomap(KernelEmbedding):
         embedding_: ``(N, n_components)``. eigenvalues_: of K̃ of the landmarks, descending, and residuals_,
         ``(n_components,)``. geodesics_: of all points to the landmarks, ``(N, L)``. landmarks_: int64 ``(L,)``.
 
-    Raises (``fit``, ``forward``):
-        ValueError: a graph of several components; fewer positive eigenvalues than components; landmarks out of range.
+    Raises: ValueError: a graph of several components.
 
     >>> angle = torch.linspace(0, 3, 40, dtype=torch.float64)  # half a circle
     >>> x = torch.stack([angle.cos(), angle.sin()], 1)

@@ -32,7 +32,7 @@ class LLE(EmbeddingModule):
     copies), and a gradient of zero. The computation is in float64: the eigenvalues are often 10⁻¹⁰ of the largest.
 
     Args:
-        n_components: dimension of the embedding.
+        n_components: dimension of the embedding, below the number of points.
         neighbors: ``KNN(k)`` for the k nearest points of each point, with the default ``symmetrize``, which is not
             applied. No other rule is possible. With ``metric="cosine"`` the points scaled to length 1 are embedded.
         reg: regularisation of the local Gram matrices, relative to their trace, positive.
@@ -43,8 +43,6 @@ class LLE(EmbeddingModule):
 
     A `GraphWarning` reports further eigenvalues that are zero, as where groups of points (far parts, many copies) have
     all their neighbours within the group: the first columns then only separate the groups.
-
-    Raises (``fit``, ``forward``): ValueError: not more points than components.
 
     >>> y = LLE(2, KNN(8))(torch.rand(60, 3, dtype=torch.float64))
     >>> torch.allclose(y.T @ y, torch.eye(2, dtype=torch.float64))

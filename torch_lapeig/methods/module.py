@@ -87,8 +87,6 @@ class PointsModule(FittedModule):
 
         A training point gets its training row. For a module of pairs, ``x_new`` holds the pairs of new and training
         points, ``(Q, N)``. The result has the dtype of ``x_new``; memory is bounded.
-
-        Raises: RuntimeError: not fitted. TypeError, ValueError: points unlike those of the fit, or not finite.
         """
         self.check_fitted()
         state = {name: checks.half_to_float32(value) for name, value in self._fitted().items()}
@@ -254,8 +252,6 @@ class EmbeddingModule(PointsModule):
                 or ``(B, N, N)``.
             mask: bool ``(N,)`` or ``(B, N)``, False for padding, which may hold any numbers; its rows are zero, and so
                 are its gradients.
-
-        Raises: TypeError, ValueError: points of another dtype or shape, not finite or too few; see also the class.
         """
         return self.embed(x, mask).embedding
 
@@ -272,7 +268,7 @@ class EmbeddingModule(PointsModule):
     def fit(self: Own, x: Tensor | Graph) -> Own:
         """Embed one set of points ``(N, D)``, keep the tensors that ``transform`` needs, and return the module.
 
-        Half precision is kept as float32. Raises: TypeError, ValueError: a batch; and the errors of ``forward``.
+        Half precision is kept as float32.
         """
         points, _ = self._checked_one(x)
         with self._reported():
@@ -295,8 +291,6 @@ class EmbeddingModule(PointsModule):
                 ``(B, Q, N)``. There is no mask of new points: rows that pad them must be finite, and are embedded.
 
         Returns: ``(N, n_components)`` and ``(Q, n_components)``, with a batch axis if ``x`` has one.
-
-        Raises: TypeError, ValueError: as ``fit`` and ``transform``; ``x`` and ``x_new`` with different batch axes.
         """
         points, mask = self._checked(checks.half_to_float32(x), mask)
         with self._reported():
@@ -311,8 +305,7 @@ class EmbeddingModule(PointsModule):
         largest, but for ties between equally far neighbours. Rows have the dtype of the new points; casts do not reach
         the numbers inside, mostly float64. It is a copy: later fits and trainings do not change it.
 
-        Raises: RuntimeError: not fitted. TypeError: `Isomap` and `LLE`, whose rows need shortest paths or a linear
-        solve each, and rules and weightings of the user's own; when called, points of another dtype or shape.
+        Raises: TypeError: `Isomap` and `LLE`, whose rows need shortest paths or solves, and the user's own rules.
 
         >>> from torch_lapeig import KNN, LaplacianEigenmaps
         >>> x = torch.rand(60, 3, generator=torch.Generator().manual_seed(0))

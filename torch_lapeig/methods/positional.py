@@ -74,8 +74,6 @@ def laplacian_positional_encoding(
 
     Isolated nodes have zero rows. A graph of c components has c − 1 columns of eigenvalue 0 that separate them.
 
-    Raises: TypeError, ValueError: an option of another type or out of range; see also `Graph.from_edge_index`.
-
     >>> square = torch.tensor([[0, 1, 2, 3, 1, 2, 3, 0], [1, 2, 3, 0, 0, 1, 2, 3]])
     >>> laplacian_positional_encoding(square, 4, 3).values
     tensor([[1., 1., 2.]])

@@ -45,10 +45,6 @@ class LabelSpreading(SemiSupervised):
     largest score, however small; one too small for the dtype is scaled up, with the same shares of the classes. A new
     point x has the scores α Σ_i W(x, i) (D(x) d_i)^-½ F_i, its row of the system. For the rest see `SemiSupervised`.
 
-    Raises: TypeError, ValueError: an option of another type or out of range; when called, see `SemiSupervised`.
-
-    Tensors after ``fit``: scores_ ``(N, C)``.
-
     >>> _ = torch.manual_seed(0)
     >>> x = torch.cat([torch.randn(30, 2), torch.randn(30, 2) + 6])
     >>> labels = torch.full((60,), -1)
@@ -150,10 +146,6 @@ class HarmonicFunction(SemiSupervised):
     `ConvergenceWarning` counts these nodes, and their scores are zero. A new point gets the weighted mean of its
     neighbours, and a fitted point its own scores. For the rest see `SemiSupervised`.
 
-    Raises: TypeError, ValueError: an option of another type or out of range; when called, see `SemiSupervised`.
-
-    Tensors after ``fit``: scores_ ``(N, C)``.
-
     >>> path = torch.arange(5.0)[:, None]
     >>> labels = torch.tensor([0, -1, -1, -1, 1])
     >>> from torch_lapeig import Radius, SimpleWeights
@@ -209,9 +201,6 @@ class EigenmapsRegression(SemiSupervised):
     `LaplacianEigenmaps`. For the rest see `SemiSupervised`.
 
     Tensors after ``fit``: scores_ ``(N, C)``, coefficients_ ``(n_components, C)``.
-
-    Raises: TypeError, ValueError: an option of another type or out of range; when called, a single graph with fewer
-    nodes of positive degree than ``n_components``; see also `SemiSupervised`.
 
     >>> x = torch.linspace(0, 1, 40, dtype=torch.float64)[:, None]
     >>> labels = torch.full((40,), -1)

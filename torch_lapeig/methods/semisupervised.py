@@ -61,8 +61,6 @@ class SemiSupervised(OnGraph):
             its class. On tables this raises the accuracy on average.
         class_prior: shares of the classes in the scores, or None, see `LabelSpreading`.
 
-    Raises: TypeError, ValueError: an argument of another type or out of range; see also `forward`.
-
     >>> from torch_lapeig import KNN, HarmonicFunction
     >>> x = torch.tensor([[0.0], [1.0], [2.0], [9.0], [10.0], [11.0]])
     >>> model = HarmonicFunction(KNN(3)).fit(x, torch.tensor([0, -1, -1, -1, -1, 1]))
@@ -123,8 +121,6 @@ class SemiSupervised(OnGraph):
                 with a `Graph`, which has its own mask.
             targets: in place of labels floating numbers ``(N,)``, ``(N, m)``, ``(B, N)`` or ``(B, N, m)``.
             known: bool ``(N,)`` or ``(B, N)``: nodes whose targets count; default: those that are not NaN.
-
-        Raises: TypeError, ValueError: labels of another kind, shape or range, or none; points as for `EmbeddingModule`.
         """
         points, mask = self._checked(checks.half_to_float32(x), mask)
         given, of_batch = self._given(labels, points, mask, targets, known), len(shape_of(points)) > 1
@@ -194,8 +190,6 @@ class SemiSupervised(OnGraph):
         Arguments are those of ``forward``, ``x_new`` new points ``(Q, D)`` or ``(B, Q, D)``, or their affinities
         ``(Q, N)`` or ``(B, Q, N)``; results are ``(N, C)`` and ``(Q, C)``, with a batch axis if ``x`` has one.
         Gradients flow to points, new points, labels, and the parameters of the weighting.
-
-        Raises: TypeError, ValueError: as ``fit`` and ``transform``; ``x`` and ``x_new`` with different batch axes.
         """
         points, mask = self._checked(checks.half_to_float32(x), mask)
         given = self._given(labels, points, mask, targets, known)

@@ -70,10 +70,6 @@ class ClassicalMDS(OfPairs):
         eigenvalues_, residuals_: ``(n_components,)``, of the centred kernel, descending.
         module_: the fitted `MDS`. n_features_in_: columns of X.
 
-    Raises (``fit``, ``transform``):
-        TypeError, ValueError: samples that are not finite, too few samples, a parameter out of range, fewer positive
-            eigenvalues than components, and the errors of `MDS`. NotFittedError: ``transform`` before ``fit``.
-
     >>> import numpy as np
     >>> x = np.random.default_rng(0).random((60, 3))
     >>> ClassicalMDS(2).fit(x).transform(x[:5]).shape
@@ -111,15 +107,13 @@ class Isomap(Embedding):
         neighbors_algorithm, n_jobs, metric, p, metric_params: arguments of `sklearn.neighbors.NearestNeighbors`. With
             ``metric="precomputed"`` X holds distances ``(N, N)``; a sparse X holds those to the nearest samples only.
 
-    Samples may be sparse. Components of the graph are joined by their closest samples, with a `GraphWarning`.
+    Samples may be sparse. Components of the graph are joined by their closest samples, with a `GraphWarning`; those of
+    sparse distances are an error.
 
     Attributes:
         embedding_, eigenvalues_, residuals_, n_features_in_: see `ClassicalMDS`.
         dist_matrix_: geodesic distances ``(N, N)``. nbrs_: the fitted `sklearn.neighbors.NearestNeighbors`. module_:
             the fitted `MDS`.
-
-    Raises (``fit``, ``transform``):
-        ValueError, TypeError, NotFittedError: see `ClassicalMDS`. RuntimeError: sparse distances of several components.
 
     >>> import numpy as np
     >>> x = np.random.default_rng(0).random((60, 3))
@@ -227,9 +221,6 @@ class LocallyLinearEmbedding(Embedding):
 
     Neighbourhoods that do not connect all samples cause a `GraphWarning`.
 
-    Raises (``fit``, ``transform``):
-        TypeError, ValueError: invalid samples or parameters. NotFittedError: ``transform`` before ``fit``.
-
     >>> import numpy as np
     >>> x = np.random.default_rng(0).random((60, 3))
     >>> LocallyLinearEmbedding(n_components=2).fit(x).transform(x[:5]).shape
@@ -279,8 +270,6 @@ class KernelPCA(OfPairs):
 
     Attributes:
         module_: the fitted `torch_lapeig.KernelPCA`; the others as of `ClassicalMDS`.
-
-    Raises (``fit``, ``transform``): TypeError, ValueError, NotFittedError: see `ClassicalMDS`.
 
     >>> import numpy as np
     >>> x = np.random.default_rng(0).random((60, 3))

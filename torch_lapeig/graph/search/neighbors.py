@@ -70,9 +70,6 @@ def nearest_neighbors(
             ``ann``). The recall is measured on a sample and returned; where the exact search costs less, it is done.
         budget: bytes of memory for the search: its table of points and a block of distances; default: by device.
 
-    Raises: TypeError, ValueError: wrong arguments; a zero vector with ``"cosine"``. ImportError: approximate without
-    faiss.
-
     Warns: ConvergenceWarning: the measured recall is below the requested one. GraphWarning: squared distances of
     distinct points underflow, so that their order is not known.
 
@@ -125,8 +122,6 @@ def radius_neighbors(
         radius: one positive number, or the reach ≥ 0 of each point, of the shape of ``x`` without its last axis.
 
     Returns: Pairs in ascending order of item, query and point.
-
-    Raises: TypeError, ValueError: as `nearest_neighbors`; a radius that is not positive, or reaches of another shape.
 
     >>> x = torch.tensor([[0.0], [1.0], [3.0]])
     >>> radius_neighbors(x, 1.0, queries=torch.tensor([[2.5]])).point
