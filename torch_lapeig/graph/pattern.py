@@ -606,15 +606,13 @@ def check_edges(row: Tensor, col: Tensor, shape: tuple[int, ...], back: Tensor) 
         )
     if len(shape) == 2 and len(row) and (row // n != col // n).any():
         e = int((row // n != col // n).int().argmax())
-        raise ValueError(
-            f"row and col must join nodes of one graph of the batch, got an edge ({int(row[e])}, {int(col[e])}) "
-            f"between graphs of {n} nodes"
-        )
+        edge = int(row[e]), int(col[e])
+        raise ValueError(f"row and col must join nodes of one graph of the batch, got {edge} with {n} nodes in each")
     lacks = (row[back] != col) | (col[back] != row)  # back: edges by second node; the reverses if every edge has one
     if lacks.any():
         e = int(lacks.int().argmax())
         here, there = (int(row[e]), int(col[e])), (int(col[back[e]]), int(row[back[e]]))
         edge = here if here < there else there[::-1]
         raise ValueError(
-            f"row and col must hold both directions of every edge, got {edge} without {edge[::-1]}; add the latter"
+            f"row and col must hold both directions of every edge, got {edge} without {edge[::-1]}; add it"
         )

@@ -39,9 +39,7 @@ def _undirected_graph(
     """Return the undirected graph of directed edges of points; raise ValueError where a radius gives one set none."""
     shape, (row, col, recall) = tuple(x.shape[:-1]), edges
     if isinstance(rule, Radius) and len(row) == 0 and x.ndim == 2:
-        raise ValueError(
-            f"radius must reach at least one neighbour, got {rule.radius} and no edge; use a larger radius"
-        )
+        raise ValueError(f"radius must reach at least one neighbour, got {rule.radius} and no edge; use a larger one")
     total = math.prod(shape)
     if self_loops:
         node = torch.arange(total, device=x.device) if mask is None else mask.flatten().nonzero().flatten()
@@ -269,10 +267,8 @@ def _check_graph_of(graph: Any, x: Tensor, mask: Tensor | None) -> Graph:
         raise TypeError(f"neighbors must give a Graph of the points, got {checks.describe(graph)}")
     name = "the graph of neighbors"
     check_graph(graph, name)
-    if tuple(graph.shape) != tuple(x.shape[:-1]):
-        raise ValueError(
-            f"neighbors must give a graph of shape {tuple(x.shape[:-1])}, one node for each point, got {graph.shape}"
-        )
+    if tuple(graph.shape) != (shape := tuple(x.shape[:-1])):
+        raise ValueError(f"neighbors must give a graph of shape {shape}, one node for each point, got {graph.shape}")
     checks.check_same_device(graph.weight, name, x, "x")
     found = graph if graph.weight.dtype == x.dtype else graph.to(x.dtype)
     if mask is None or found.mask is mask:
@@ -546,10 +542,8 @@ def check_rule_and_weights(neighbors: Any, weights: Any) -> Weighting | None:
     if not isinstance(neighbors, Precomputed) or neighbors.kind == "distance":
         return HeatKernel() if weights is None else weights
     if weights is not None:
-        raise ValueError(
-            f'weights must be None with Precomputed("affinity"), got {checks.describe(weights)}; weight the graph '
-            "beforehand"
-        )
+        got = checks.describe(weights)
+        raise ValueError(f'weights must be None with Precomputed("affinity"), got {got}; weight the graph beforehand')
     return None
 
 

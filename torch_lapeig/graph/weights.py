@@ -211,10 +211,8 @@ class KernelWeights(Weighting):
         values = self.kernel(squared_lengths.clone())  # which it may change
         checks.check_floating(values, "kernel(squared_lengths)")
         if values.shape != squared_lengths.shape:
-            raise ValueError(
-                f"kernel must return a weight for each squared distance, of shape {tuple(squared_lengths.shape)}, got "
-                f"{tuple(values.shape)}"
-            )
+            expected = f"a weight for each squared distance, {tuple(squared_lengths.shape)}"
+            raise ValueError(f"kernel must return {expected}, got shape {tuple(values.shape)}")
         if is_read and not (torch.isfinite(values) & (values >= 0)).all():
             raise ValueError(
                 "kernel must return finite, non-negative weights of squared distances, got values from "

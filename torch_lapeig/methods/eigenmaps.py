@@ -132,44 +132,26 @@ class LaplacianEigenmaps(GraphEmbedding):
 
     @classmethod
     def improved(
-        cls,
-        n_components: int,
-        neighbors: GraphRule,
-        t: Bandwidth = "median",
-        *,
-        learnable: bool = False,
-        **options: Any,
+        cls, n_components: int, neighbors: GraphRule, t: Bandwidth = "median", *, learnable: bool = False, **more: Any
     ) -> LaplacianEigenmaps:
         """Build improved Laplacian eigenmaps of Baghani & Araabi: (D − W) y = λ y with `ImprovedWeights`.
 
         Args:
             n_components: as for the class. neighbors: ``Radius(ε)`` in the paper.
             t, learnable: as for `ImprovedWeights`; ``t`` is the paper's t times 4.
-            options: other arguments of the class, except ``weights`` and ``normalization``, which this method sets.
-
-        >>> model = LaplacianEigenmaps.improved(2, KNN(6))
-        >>> model.normalization
-        'unnormalized'
+            more: other arguments of the class, except ``weights`` and ``normalization``, which this method sets.
         """
         weights = ImprovedWeights(t, learnable=learnable)
-        return cls(n_components, neighbors, weights, normalization="unnormalized", **options)
-
-    def forward(
-        self, x: Tensor | Graph, mask: Tensor | None = None, *, generator: torch.Generator | None = None
-    ) -> Tensor:
-        """Return the embedding ``(N, n_components)`` or ``(B, N, n_components)``, with gradients.
-
-        Args:
-            x, mask: as for `EmbeddingModule`; a `Graph`, of ``Precomputed("affinity")``, has its own mask.
-            generator: generator of random signs, on the device of ``x``; default: torch's own.
-        """
-        return self.embed(x, mask, generator=generator).embedding
+        return cls(n_components, neighbors, weights, normalization="unnormalized", **more)
 
     @precision.full_precision
     def embed(
         self, x: Tensor | Graph, mask: Tensor | None = None, *, generator: torch.Generator | None = None
     ) -> Embedding:
-        """Return the embedding of ``forward`` with eigenvalues, residuals and eigengap; the arguments are the same."""
+        """Return the embedding of ``forward`` with eigenvalues, residuals and eigengap; the arguments are the same.
+
+        ``generator`` draws random signs, on the device of ``x``; default: torch's own.
+        """
         checks.check_generator(generator)
         found = super().embed(x, mask=mask)
         if self.random_signs and self.training:

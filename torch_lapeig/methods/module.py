@@ -57,7 +57,8 @@ class Embedding(NamedTuple):
     @property
     def columns(self) -> Tensor:
         """Return ``embedding`` by its name before version 0.3."""
-        return checks.renamed(self, "columns", "embedding")  # type: ignore[no-any-return]
+        checks.warn("Embedding.columns is now embedding; the old name goes with version 0.4", FutureWarning)
+        return self.embedding
 
 
 def check_solve(solve: Any) -> Solve | Solver | None:
@@ -244,7 +245,7 @@ class EmbeddingModule(PointsModule):
         self.width = self.n_components = checks.check_width(n_components, "n_components")
         self.solve = check_solve(solve)
 
-    def forward(self, x: Tensor | Graph, mask: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor | Graph, mask: Tensor | None = None, **options: Any) -> Tensor:
         """Return the embedding ``(N, n_components)`` or ``(B, N, n_components)`` of points, with gradients.
 
         Args:
@@ -252,8 +253,9 @@ class EmbeddingModule(PointsModule):
                 or ``(B, N, N)``.
             mask: bool ``(N,)`` or ``(B, N)``, False for padding, which may hold any numbers; its rows are zero, and so
                 are its gradients.
+            options: of ``embed``, where a method has some.
         """
-        return self.embed(x, mask).embedding
+        return self.embed(x, mask, **options).embedding
 
     @precision.full_precision
     def embed(self, x: Tensor | Graph, mask: Tensor | None = None) -> Embedding:

@@ -112,9 +112,8 @@ def columns_of_nodes(
     loss, weight = weight.dtype, checks.half_to_float32(weight)
     checks.check_floating(weight, "edge_weight")
     if weight.shape != edge_index.shape[1:]:
-        raise ValueError(
-            f"edge_weight must have shape ({edge_index.shape[1]},) to go with edge_index, got {tuple(weight.shape)}"
-        )
+        expected = tuple(edge_index.shape[1:])
+        raise ValueError(f"edge_weight must have shape {expected} to go with edge_index, got {tuple(weight.shape)}")
     if (loops := edge_index[0] == edge_index[1]).any():
         edge_index, weight = edge_index[:, ~loops], weight[~loops]
     # Solve in float64: among many graphs, float32 does not resolve at least one, and all would be solved twice.

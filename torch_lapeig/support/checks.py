@@ -244,12 +244,6 @@ def _of_numbers(value: Any, wanted: str) -> str:
     return f"Graph.from_dense({way})" if x.shape[-1] == x.shape[-2] else f"knn_graph({way}, k) of points"
 
 
-def renamed(owner: Any, old: str, new: str) -> Any:
-    """Return an attribute by its new name, with a FutureWarning about the old one."""
-    warn(f"{type(owner).__name__}.{old} is now {new}; the old name goes with version 0.4", FutureWarning)
-    return getattr(owner, new)
-
-
 def with_advice(kind: Class) -> Class:
     """Make the constructor of a class answer arguments of other libraries by the argument to use instead."""
     construct = kind.__init__  # type: ignore[misc]
@@ -345,10 +339,8 @@ def check_indices(value: Any, name: str, below: int | None = None, least: int = 
 
 def check_same_device(value: Tensor, name: str, other: Tensor, others: str) -> None:
     """Raise ValueError unless a tensor is on the device of another tensor; ``others`` is the name of the latter."""
-    if value.device != other.device:
-        raise ValueError(
-            f"{name} must be on {other.device} like {others}, got {value.device}; use {name}.to({str(other.device)!r})"
-        )
+    if (here := value.device) != (there := other.device):
+        raise ValueError(f"{name} must be on {there} like {others}, got {here}; use {name}.to('{there}')")
 
 
 def check_distinct(value: Tensor, name: str, way_out: str) -> None:
@@ -450,9 +442,7 @@ def check_points(
 
     def refuse() -> None:
         _refuse_infinite(x, name)
-        raise ValueError(
-            f"{name} must be at most {most:.1e} in size for squares in {x.dtype}, got {size:.1e}; rescale the points"
-        )
+        raise ValueError(f"{name} must be at most {most:.1e} for squares in {x.dtype}, got {size:.1e}; rescale it")
 
     check_at_next_sync(~(size <= most), refuse)
 

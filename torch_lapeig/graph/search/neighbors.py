@@ -184,18 +184,14 @@ def _squared_reach(radius: float | Tensor, x: Tensor, valid: Tensor) -> Tensor:
     if isinstance(radius, Tensor):
         checks.check_floating(radius, "radius")
         if radius.shape != x.shape[:-1] or not (radius.reshape(valid.shape)[valid] >= 0).all():
-            raise ValueError(
-                f"radius must be non-negative, one for each point, of shape {tuple(x.shape[:-1])}, got "
-                f"{tuple(radius.shape)}"
-            )
+            expected = f"of shape {tuple(x.shape[:-1])}, one for each point"
+            raise ValueError(f"radius must be non-negative, {expected}, got shape {tuple(radius.shape)}")
         radii = torch.where(valid, radius.reshape(valid.shape), 0)
     else:
         radius, least = checks.check_positive(radius, "radius"), math.sqrt(torch.finfo(x.dtype).tiny)
         if radius < least:
-            raise ValueError(
-                f"radius must be at least {least:.1e} for squared distances in {x.dtype}, got {radius:.1e}; rescale "
-                "the points"
-            )
+            expected = f"at least {least:.1e} for squares in {x.dtype}"
+            raise ValueError(f"radius must be {expected}, got {radius:.1e}; rescale the points")
         radii = exact.radii_no_less(radius, x, valid.shape)
     reach = radii.double().square().to(x.dtype)
     return reach.clamp_max(torch.finfo(x.dtype).max / 8)  # more than any squared distance
@@ -292,10 +288,8 @@ def prepare(x: Tensor, queries: Tensor | None, mask: Tensor | None, metric: exac
     checks.check_points(queries, "queries", min_points=1, is_squared=True)
     queries = checks.primal(queries)
     if queries.dtype != x.dtype or queries.shape[-1] != x.shape[-1] or queries.shape[:-2] != x.shape[:-2]:
-        raise ValueError(
-            f"queries must go with x of shape {tuple(x.shape)} and {x.dtype}, got {tuple(queries.shape)} and "
-            f"{queries.dtype}"
-        )
+        got = f"{tuple(queries.shape)} and {queries.dtype}"
+        raise ValueError(f"queries must go with x of shape {tuple(x.shape)} and {x.dtype}, got {got}")
     asked = queries.reshape(-1, *queries.shape[-2:])
     return exact.Sets(exact.measured(points, metric, valid), exact.measured(asked, metric), valid, False)
 
