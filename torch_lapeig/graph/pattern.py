@@ -607,7 +607,7 @@ def check_edges(row: Tensor, col: Tensor, shape: tuple[int, ...], back: Tensor) 
     if len(shape) == 2 and len(row) and (row // n != col // n).any():
         e = int((row // n != col // n).int().argmax())
         edge = int(row[e]), int(col[e])
-        raise ValueError(f"row and col must join nodes of one graph of the batch, got {edge} with {n} nodes in each")
+        raise ValueError(f"row and col must join nodes of one graph of the batch, got an edge {edge} with N = {n}")
     lacks = (row[back] != col) | (col[back] != row)  # back: edges by second node; the reverses if every edge has one
     if lacks.any():
         e = int(lacks.int().argmax())

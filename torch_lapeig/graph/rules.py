@@ -21,7 +21,14 @@ from torch_lapeig.graph.distances import blocks_of_rows, check_all_stored, check
 from torch_lapeig.graph.graph import WITHOUT_MASK, Graph, check_graph
 from torch_lapeig.graph.pattern import SparsePattern
 from torch_lapeig.graph.search import neighbors as search
-from torch_lapeig.graph.search.exact import COORDINATES, Metric, least_reach, radii_no_less
+from torch_lapeig.graph.search.exact import (
+    COORDINATES,
+    Metric,
+    least_reach,
+    pair_distances,
+    radii_no_less,
+    roots_no_less,
+)
 from torch_lapeig.graph.stored import weighted_by_stored
 from torch_lapeig.graph.weights import HeatKernel, Weighting, check_weighting
 from torch_lapeig.support import checks, precision
@@ -39,7 +46,7 @@ def _undirected_graph(
     """Return the undirected graph of directed edges of points; raise ValueError where a radius gives one set none."""
     shape, (row, col, recall) = tuple(x.shape[:-1]), edges
     if isinstance(rule, Radius) and len(row) == 0 and x.ndim == 2:
-        raise ValueError(f"radius must reach at least one neighbour, got {rule.radius} and no edge; use a larger one")
+        raise ValueError(f"radius must reach at least one neighbour, got {rule.radius}; use a larger radius")
     total = math.prod(shape)
     if self_loops:
         node = torch.arange(total, device=x.device) if mask is None else mask.flatten().nonzero().flatten()
@@ -239,17 +246,6 @@ def check_rule(neighbors: Any, others: str = "") -> None:
         )
 
 
-def check_extends(neighbors: Any) -> ExtendingRule:
-    """Return the rule as an `ExtendingRule`; raise TypeError for a rule that cannot join new points."""
-    if not isinstance(neighbors, ExtendingRule):
-        name = getattr(neighbors, "__name__", type(neighbors).__name__)
-        raise TypeError(
-            f"neighbors must have the methods with_state and extend for new points, got {name} without them; use "
-            "KNN(k), Radius(r), or give it these methods: see torch_lapeig.graph.ExtendingRule"
-        )
-    return neighbors
-
-
 def graph_with_state(neighbors: Any, x: Tensor) -> tuple[Graph, Tensor]:
     """Return the graph of points ``(N, D)`` and the rule's state, zeros ``(N,)`` for a rule that does not extend."""
     if not isinstance(neighbors, ExtendingRule):
@@ -280,9 +276,45 @@ def _check_graph_of(graph: Any, x: Tensor, mask: Tensor | None) -> Graph:
     return found
 
 
+class _OfPoints:
+    """Steps that `KNN` and `Radius` share."""
+
+    def __call__(self: Any, x: Tensor, mask: Tensor | None = None) -> Graph:
+        """Return the graph of points ``(N, D)`` or ``(B, N, D)``."""
+        return _graph_of(self, x, mask)
+
+    def extend(self: Any, queries: Tensor, x: Tensor, state: Tensor) -> Extension:
+        """Return the edges of new points ``(Q, D)`` to the graph's points ``(N, D)``, with the state of `with_state`.
+
+        `Radius` joins points within the radius. With `KNN`, query q reaches point i if i is among the k nearest of q; i
+        reaches q if q is no farther than i's own k-th neighbour. ``symmetrize`` combines these two directions. The
+        search is exact, for every backend.
+        """
+        if self.metric not in COORDINATES:
+            found = distances(self.metric, queries, x)
+            chosen, reached, least = self._chosen(found), found <= state[:, 0], found.amin(1, keepdim=True)
+            query, point = (chosen | reached).nonzero(as_tuple=True)
+            directions = (chosen.int() + reached)[query, point]
+            # A point that is as near as points are to themselves, by round-off; the first of equal ones.
+            same = torch.where(least[:, 0] <= 2 * state[:, 1].amax(), (found == least).int().argmax(1), -1)
+        else:
+            within = search.radius_neighbors(x, state, queries, metric=self.metric)
+            keys, every = within.query * len(x) + within.point, torch.arange(len(queries), device=x.device)
+            if isinstance(self, KNN):
+                nearest = search.nearest_neighbors(x, min(self.k, len(x)), queries, metric=self.metric).indices
+                keys = torch.cat([keys, (every[:, None] * len(x) + nearest).flatten()])
+            keys, directions = keys.unique(return_counts=True)
+            query, point = keys // len(x), keys % len(x)
+            # The first point equal to each query, or of its direction with "cosine": equal points are within reach.
+            equal = within.squared_distances <= least_reach(self.metric, x.dtype) ** 2
+            first = torch.full_like(every, len(x)).scatter_reduce(0, within.query[equal], within.point[equal], "amin")
+            same = torch.where(first < len(x), first, -1)
+        return Extension(*kept_edges(query, point, directions, self.symmetrize, x.dtype), same, self.metric)
+
+
 @checks.with_advice
 @dataclass(frozen=True)
-class KNN:
+class KNN(_OfPoints):
     """The rule of `knn_graph` with its arguments: ``KNN(10)(x)`` is ``knn_graph(x, 10)``.
 
     Args:
@@ -330,10 +362,6 @@ class KNN:
                 raise ValueError(f'metric must be "euclidean" or "cosine" for an approximate search, got {self.metric}')
         checks.set_frozen(self, k=k, recall=None if self.recall is None else asked)
 
-    def __call__(self, x: Tensor, mask: Tensor | None = None) -> Graph:
-        """Return the graph of points ``(N, D)`` or ``(B, N, D)``."""
-        return _graph_of(self, x, mask)
-
     def with_state(self, x: Tensor) -> tuple[Graph, Tensor]:
         """Return the graph of points ``(N, D)``, and each point's distance ``(N,)`` to its k-th neighbour.
 
@@ -352,15 +380,10 @@ class KNN:
     def with_neighbors(self, found: search.Neighbors, x: Tensor) -> tuple[Graph, Tensor]:
         """Return the graph and the state of `with_state` from the result of a search."""
         graph = _undirected_graph(_directed_edges(found, None), self, x, None)
-        return graph, search.reach_of_points(x, found.indices[:, -1], self.metric)
-
-    def extend(self, queries: Tensor, x: Tensor, state: Tensor) -> Extension:
-        """Return the edges of new points ``(Q, D)`` to the graph's points ``(N, D)``, with the state of `with_state`.
-
-        Query q reaches point i if i is among the k nearest of q; i reaches q if q is no farther than i's own k-th
-        neighbour. ``symmetrize`` combines these two directions. The exact search finds them, for every backend.
-        """
-        return _extended(self, queries, x, state)
+        points, farthest = search.prepare(x, None, None, self.metric).points[0], found.indices[:, -1]
+        # A product has errors of up to 0.1 %, which would put points at exactly this distance out of reach.
+        squares = pair_distances(points, torch.arange(len(points), device=x.device), points, farthest)
+        return graph, roots_no_less(squares).clamp_min(least_reach(self.metric, x.dtype))
 
 
 @checks.with_advice
@@ -441,7 +464,7 @@ class NME:
 
 @checks.with_advice
 @dataclass(frozen=True)
-class Radius:
+class Radius(_OfPoints):
     """The rule of `radius_graph` with its arguments: ``Radius(0.5)(x)`` is ``radius_graph(x, 0.5)``.
 
     Args:
@@ -461,10 +484,6 @@ class Radius:
         checks.set_frozen(self, radius=checks.check_positive(self.radius, "radius"))
         check_metric(self.metric)
 
-    def __call__(self, x: Tensor, mask: Tensor | None = None) -> Graph:
-        """Return the graph of points ``(N, D)`` or ``(B, N, D)``."""
-        return _graph_of(self, x, mask)
-
     def with_state(self, x: Tensor) -> tuple[Graph, Tensor]:
         """Return the graph of points ``(N, D)``, and the radius for each, ``(N,)``."""
         if self.metric not in COORDINATES:
@@ -473,10 +492,6 @@ class Radius:
 
     def _chosen(self, rows: Tensor) -> Tensor:
         return rows <= self.radius
-
-    def extend(self, queries: Tensor, x: Tensor, state: Tensor) -> Extension:
-        """Return the edges of new points ``(Q, D)`` to the graph's points ``(N, D)`` within the radius."""
-        return _extended(self, queries, x, state)
 
 
 @torch.no_grad()
@@ -501,30 +516,6 @@ def _by_rows(
         state[nodes] = torch.stack([reach, own], 1)
     row, col = torch.cat(ends, 1)
     return _undirected_graph((row, col, 1.0), rule, x, mask, self_loops), state
-
-
-def _extended(rule: KNN | Radius, queries: Tensor, x: Tensor, state: Tensor) -> Extension:
-    """Return the edges of new points, which the points of the graph reach, and with `KNN` choose, or both."""
-    if rule.metric not in COORDINATES:
-        found = distances(rule.metric, queries, x)
-        chosen, reached, least = rule._chosen(found), found <= state[:, 0], found.amin(1, keepdim=True)
-        query, point = (chosen | reached).nonzero(as_tuple=True)
-        directions = (chosen.int() + reached)[query, point]
-        # A point that is as near as points are to themselves, by round-off; the first of equal ones.
-        same = torch.where(least[:, 0] <= 2 * state[:, 1].amax(), (found == least).int().argmax(1), -1)
-    else:
-        within = search.radius_neighbors(x, state, queries, metric=rule.metric)
-        keys, every = within.query * len(x) + within.point, torch.arange(len(queries), device=x.device)
-        if isinstance(rule, KNN):
-            nearest = search.nearest_neighbors(x, min(rule.k, len(x)), queries, metric=rule.metric).indices
-            keys = torch.cat([keys, (every[:, None] * len(x) + nearest).flatten()])
-        keys, directions = keys.unique(return_counts=True)
-        query, point = keys // len(x), keys % len(x)
-        # The first point equal to each query, or of its direction with "cosine": equal points are within reach.
-        equal = within.squared_distances <= least_reach(rule.metric, x.dtype) ** 2
-        first = torch.full_like(every, len(x)).scatter_reduce(0, within.query[equal], within.point[equal], "amin")
-        same = torch.where(first < len(x), first, -1)
-    return Extension(*kept_edges(query, point, directions, rule.symmetrize, x.dtype), same, rule.metric)
 
 
 # --- Rules and weightings together ------------------------------------------------------------------------------------

@@ -309,7 +309,13 @@ def edges_of_new(neighbors: Any, x: Tensor, state: State, connectivity: Tensor) 
 
 def extended(neighbors: Any, queries: Tensor, x: Tensor, state: Tensor) -> rules.Extension:
     """Return a rule's edges of new points ``(Q, D)`` to graph points ``(N, D)``; raise unless they are an Extension."""
-    found = rules.check_extends(neighbors).extend(queries, x, state)
+    if not isinstance(neighbors, rules.ExtendingRule):
+        name = getattr(neighbors, "__name__", type(neighbors).__name__)
+        raise TypeError(
+            f"neighbors must have the methods with_state and extend for new points, got {name} without them; use "
+            "KNN(k), Radius(r), or give it these methods: see torch_lapeig.graph.ExtendingRule"
+        )
+    found = neighbors.extend(queries, x, state)
     if isinstance(neighbors, (KNN, Radius)):
         return found
     checks.check_instance(found, "extend of neighbors", tuple, "an Extension(query, point, connectivity, same)")

@@ -7,7 +7,7 @@ import itertools
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -280,9 +280,7 @@ class KernelPCA(OfPairs):
     SPARSE: ClassVar[str | bool] = "csr"
     n_components: int | None = None
     _: KW_ONLY
-    kernel: (
-        Literal["linear", "rbf", "poly", "sigmoid", "cosine", "precomputed"] | Callable[[Tensor, Tensor], Tensor]
-    ) = "linear"
+    kernel: str | Callable[[Tensor, Tensor], Tensor] = "linear"
     gamma: float | None = None
     degree: int = 3
     coef0: float = 1.0

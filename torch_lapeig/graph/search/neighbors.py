@@ -137,15 +137,6 @@ def radius_neighbors(
     return NeighborPairs.cat([pairs._replace(item=pairs.item + begin) for begin, pairs in found])
 
 
-@torch.no_grad()
-def reach_of_points(x: Tensor, others: Tensor, metric: Any) -> Tensor:
-    """Return the distance of each point ``(N, D)`` to the point ``others`` ``(N,)``, rounded upwards."""
-    points = prepare(x, None, None, metric).points[0]
-    # A product has errors of up to 0.1 %, which would put points at exactly this distance out of reach.
-    squares = exact.pair_distances(points, torch.arange(len(points), device=x.device), points, others)
-    return exact.roots_no_less(squares).clamp_min(exact.least_reach(metric, x.dtype))
-
-
 def check_recall(backend: Any, recall: Any) -> float:
     """Return the recall that two options request, 1 for an exact search."""
     checks.check_choice(backend, "backend", ("exact", "faiss"))
@@ -184,8 +175,8 @@ def _squared_reach(radius: float | Tensor, x: Tensor, valid: Tensor) -> Tensor:
     if isinstance(radius, Tensor):
         checks.check_floating(radius, "radius")
         if radius.shape != x.shape[:-1] or not (radius.reshape(valid.shape)[valid] >= 0).all():
-            expected = f"of shape {tuple(x.shape[:-1])}, one for each point"
-            raise ValueError(f"radius must be non-negative, {expected}, got shape {tuple(radius.shape)}")
+            expected = f"one for each point, of shape {tuple(x.shape[:-1])}"
+            raise ValueError(f"radius must be non-negative, {expected}, got {tuple(radius.shape)}")
         radii = torch.where(valid, radius.reshape(valid.shape), 0)
     else:
         radius, least = checks.check_positive(radius, "radius"), math.sqrt(torch.finfo(x.dtype).tiny)
