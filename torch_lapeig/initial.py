@@ -133,7 +133,6 @@ def rows_of(points: Any, name: str = "points") -> Any:
 
 
 def _graph_of(given: Any, num_nodes: int | None) -> Graph:
-    """Return the graph of any of the forms that `spectral_init` takes."""
     for name in ("graph_", "P"):  # of umap.UMAP, of openTSNE's affinities
         given = getattr(given, name, given)
     if isinstance(given, Tensor) and given.shape[:1] == (2,) and not given.is_floating_point():

@@ -130,8 +130,7 @@ def spectral_loss(y: Tensor, graph: Graph) -> Tensor:
     rewarded, and their gradients are finite. A NaN or Inf outside padding makes the loss NaN.
 
     Args:
-        y: ``(N, k)`` or ``(B, N, k)``, of any float dtype; half precision is computed in float32. Gradients flow to it
-            and to the graph's weights, but not to rows of padding, which may hold any numbers.
+        y: as for `laplacian_smoothness`.
         graph: graph of the same nodes with symmetric affinities, of all points or of a mini-batch.
 
     Returns: The loss ``()`` in the dtype of ``y``, between 0 and 2 k; for a batch the mean over the graphs with edges.
@@ -212,8 +211,7 @@ class SpectralLoss(_GraphLoss):
     """`spectral_loss` as a module, with the graph built from points or given, as for `LaplacianSmoothness`.
 
     Args:
-        neighbors: rule of the graph of points.
-        weights: weighting of the edges; default ``HeatKernel("median")``.
+        neighbors, weights: as for `LaplacianSmoothness`.
 
     >>> _ = torch.manual_seed(0)
     >>> x, encoder, loss = torch.rand(50, 2), torch.nn.Linear(2, 1), SpectralLoss(KNN(6))
@@ -301,7 +299,6 @@ class Whitening(FittedModule):
 
 
 def _columns(y: Tensor, graph: Graph, call: str) -> Tensor:
-    """Return ``y`` in float64, with zeros at padding."""
     check_graph(graph)
     columns = checks.half_to_float32(y)
 

@@ -339,7 +339,6 @@ def _name_axes(axes: Axes, words: str, pair: tuple[int, int]) -> None:
 
 
 def _new_axes(count: int = 1) -> list[Axes]:
-    """Return the axes of a new figure of pyplot's, side by side."""
     from matplotlib import pyplot
 
     size = (6.4 if count == 1 else 1 + 4 * count, 4.8)

@@ -317,7 +317,6 @@ def sum_gradients(module: nn.Module, ranks: Ranks) -> None:
 
 
 def _facts_of_parameters(module: nn.Module) -> dict[str, object]:
-    """Return the facts of parameters on which all ranks must agree, except their values."""
     named = {f"parameter {name}": p for name, p in module.named_parameters()}
     return {name: f"{tuple(p.shape)} of {p.dtype}, requires_grad={p.requires_grad}" for name, p in named.items()}
 

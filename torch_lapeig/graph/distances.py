@@ -77,10 +77,8 @@ def check_zero(own: Tensor, rows: Tensor) -> None:
     """Raise ValueError unless distances ``own`` of points to themselves are 0, up to rounding, beside others."""
     # Rounding between a point and itself is below a hundredth of the largest distance.
     if own.numel() and (most := own.detach().amax()) > 0.01 * rows.detach().amax():
-        raise ValueError(
-            f"distances must be zero from each point to itself, got {most:.3g}; for affinities use another method, "
-            'such as LaplacianEigenmaps(neighbors=Precomputed("affinity"))'
-        )
+        advice = 'for affinities use another method, such as LaplacianEigenmaps(neighbors=Precomputed("affinity"))'
+        raise ValueError(f"distances must be zero from each point to itself, got {most:.3g}; {advice}")
 
 
 def check_given(found: Tensor) -> None:

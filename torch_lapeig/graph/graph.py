@@ -144,7 +144,6 @@ class Graph:
             raise ValueError(f"similarity must be positive, got a minimum of {r.min():.3g}")
 
     def _check_weights(self, name: str, allowed: float | Tensor) -> None:
-        """Raise unless weights are non-negative, and equal to the reversed edges' weights, up to ``allowed``."""
         checks.check_non_negative(self.weight, name, allowed)
         checks.check_symmetric(self.weight, self.pattern.transpose(self.weight), name, allowed)
 
@@ -164,7 +163,6 @@ class Graph:
         return f"{type(self).__name__}({nodes}, {edges}, {self.weight.dtype}, {self.weight.device})"
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the fields, without results computed from them."""
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.name != "_version"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -393,7 +391,6 @@ class Graph:
 
     @property
     def _affinity(self) -> Tensor:
-        """Return W_ij on the edges."""
         r = self.similarity
         return self.weight if r is None else self.pattern.at_row(r) * self.weight / self.pattern.at_col(r)
 
@@ -531,10 +528,8 @@ def _times_exp(wide: Tensor, exponent: Tensor) -> Tensor:
 def check_graph(graph: Any, name: str = "graph", *consumers: str | type) -> None:
     """Raise TypeError unless ``graph`` is a `Graph` of affinities, or the error of a kind that consumers refuse."""
     if isinstance(graph, Graph) and graph.operator is not None:
-        raise TypeError(
-            f"{name} must be a Graph of affinities, got a {type(graph).__name__}; use "
-            f"{graph.operator}({name}) for its eigenpairs, or {name}.affinities()"
-        )
+        advice = f"use {graph.operator}({name}) for its eigenpairs, or {name}.affinities()"
+        raise TypeError(f"{name} must be a Graph of affinities, got a {type(graph).__name__}; {advice}")
     if not isinstance(graph, Graph):
         advice = checks.way_out(graph, name, "graph") or "; see Graph.from_edge_index, Graph.from_dense, knn_graph"
         raise TypeError(f"{name} must be a Graph, got {checks.describe(graph)}{advice}")
@@ -570,10 +565,8 @@ def check_batch(batch: Any, num_nodes: int, name: str = "batch") -> None:
         way = "; sort the nodes by graph" if (batch.diff() < 0).any() else f", got {int(batch[0])}"
         raise ValueError(f"{name} must be ascending from 0{way}")
     if num_nodes and (largest := int(batch[-1])) >= num_nodes + checks.LARGEST_WIDTH:
-        raise ValueError(
-            f"{name} must count the graphs from 0, got {largest} for {num_nodes} nodes; use "
-            f"{name}.unique(return_inverse=True)[1], which numbers them"
-        )
+        advice = f"use {name}.unique(return_inverse=True)[1], which numbers them"
+        raise ValueError(f"{name} must count the graphs from 0, got {largest} for {num_nodes} nodes; {advice}")
 
 
 def canonical_csr(matrix: Any, name: str) -> Any:

@@ -600,10 +600,8 @@ def check_edges(row: Tensor, col: Tensor, shape: tuple[int, ...], back: Tensor) 
     if not follows.all():
         e = int(follows.int().argmin())
         first, second = ((int(row[at]), int(col[at])) for at in (e, e + 1))
-        raise ValueError(
-            f"row and col must hold each edge once, ascending by row, then by col, got {first} before {second}; "
-            "see Graph.from_edge_index, which takes edges in any order"
-        )
+        got = f"{first} before {second}; see Graph.from_edge_index, which takes edges in any order"
+        raise ValueError(f"row and col must hold each edge once, ascending by row, then by col, got {got}")
     if len(shape) == 2 and len(row) and (row // n != col // n).any():
         e = int((row // n != col // n).int().argmax())
         edge = int(row[e]), int(col[e])

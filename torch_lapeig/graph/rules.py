@@ -99,7 +99,6 @@ def knn_graph(
 
 @precision.full_precision
 def _graph_of(rule: KNN | Radius, x: Tensor, mask: Tensor | None, self_loops: bool = False) -> Graph:
-    """Return the graph of a rule."""
     if rule.metric not in COORDINATES:
         return _by_rows(rule, x, mask, self_loops)[0]
     if isinstance(rule, KNN):
@@ -280,7 +279,6 @@ class _OfPoints:
     """Steps that `KNN` and `Radius` share."""
 
     def __call__(self: Any, x: Tensor, mask: Tensor | None = None) -> Graph:
-        """Return the graph of points ``(N, D)`` or ``(B, N, D)``."""
         return _graph_of(self, x, mask)
 
     def extend(self: Any, queries: Tensor, x: Tensor, state: Tensor) -> Extension:

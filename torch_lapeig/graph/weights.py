@@ -214,10 +214,8 @@ class KernelWeights(Weighting):
             expected = f"a weight for each squared distance, {tuple(squared_lengths.shape)}"
             raise ValueError(f"kernel must return {expected}, got shape {tuple(values.shape)}")
         if is_read and not (torch.isfinite(values) & (values >= 0)).all():
-            raise ValueError(
-                "kernel must return finite, non-negative weights of squared distances, got values from "
-                f"{values.detach().min():.3g} to {values.detach().max():.3g}"
-            )
+            got = f"values from {values.detach().min():.3g} to {values.detach().max():.3g}"
+            raise ValueError(f"kernel must return finite, non-negative weights of squared distances, got {got}")
         return values
 
     def extend(self, edges: NewEdges, state: Tensor) -> Tensor:
@@ -468,7 +466,6 @@ def check_weighting(weights: Any) -> None:
 
 
 def _check_points(x: Tensor, graph: Graph) -> Tensor:
-    """Return the points of a graph, checked."""
     x = checks.half_to_float32(x)
     checks.check_floating(x, "x")
     if tuple(x.shape[:-1]) != tuple(graph.shape):

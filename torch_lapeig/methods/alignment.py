@@ -101,23 +101,19 @@ def _rotation(inner: Tensor) -> Tensor:
     inner = inner / scale
     left, least, right = torch.linalg.svd(checks.primal(inner))
     if (least[..., -1] <= 1e-6 * least[..., 0]).any():
-        raise ValueError(
-            f"rows must determine the rotation of {inner.shape[-1]} columns, got common rows that leave one free; give "
-            'more rows, fewer columns, or how="signs"'
-        )
+        got = 'common rows that leave one free; give more rows, fewer columns, or how="signs"'
+        raise ValueError(f"rows must determine the rotation of {inner.shape[-1]} columns, got {got}")
     found = inner @ eigh(inner.mT @ inner).matrix_function(torch.rsqrt)
     exact: Tensor = left @ right + (found - checks.primal(found))  # squares lose half of the digits
     return exact
 
 
 def _signs(inner: Tensor) -> Tensor:
-    """Return the signs of the inner products of columns with those of the reference."""
     diagonal = checks.primal(inner).diagonal(dim1=-2, dim2=-1)
     return torch.diag_embed(torch.where(diagonal < 0, -1.0, 1.0).to(inner))
 
 
 def _order(inner: Tensor) -> Tensor:
-    """Return the signed columns of the identity whose inner products have the largest sum."""
     from scipy.optimize import linear_sum_assignment  # slow to import
 
     found = torch.zeros_like(inner).reshape(-1, *inner.shape[-2:])

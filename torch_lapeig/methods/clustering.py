@@ -271,7 +271,6 @@ class SpectralClustering(GraphEmbedding):
         return labels if self.label_isolated else labels.masked_fill(rows[:, 0] == 0, -1)
 
     def _nearest(self, rows: Tensor, found: Tensor) -> Tensor:
-        """Return the nearest of centres or axes of each row."""
         if self.assign_labels == "kmeans":
             return assignment.nearest_centre(rows[:, : found.shape[1]], found)
         is_signed = self.assign_labels == "discretize"

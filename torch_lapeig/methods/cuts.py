@@ -172,5 +172,4 @@ class Moves(NamedTuple):
 
 
 def _over(cut: Tensor, volume: Tensor) -> Tensor:
-    """Return cut / volume, 0 without volume."""
     return torch.where(volume > 0, cut / torch.where(volume > 0, volume, 1), 0)

@@ -276,7 +276,6 @@ class WaveletResponse:
 
 
 def _listed(values: Sequence[float], name: str) -> list[float]:
-    """Return the numbers of a list or tensor that is not empty."""
     numbers = values.tolist() if hasattr(values, "tolist") else values
     if not isinstance(numbers, (list, tuple)) or not numbers:
         raise TypeError(f"{name} must be a list of at least one number, got {checks.describe(values)}")

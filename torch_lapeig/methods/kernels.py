@@ -167,11 +167,7 @@ class MDS(KernelEmbedding):
     """
 
     def __init__(
-        self,
-        n_components: int = 2,
-        *,
-        metric: Literal["euclidean"] | Precomputed = "euclidean",
-        solve: Solve | Solver | None = None,
+        self, n_components: int = 2, *, metric: str | Precomputed = "euclidean", solve: Solve | Solver | None = None
     ) -> None:
         super().__init__(n_components, solve)
         if not isinstance(metric, (str, Precomputed)) or metric not in ("euclidean", Precomputed("distance")):

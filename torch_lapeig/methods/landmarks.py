@@ -182,10 +182,8 @@ def _sample_of(blocks: Any, rule: Landmarks, progress: bool) -> Tensor:
         chosen = torch.randperm(blocks.shape[0], generator=generator)[: rule.sample_size].sort().values
         return next(_blocks_of([blocks[chosen.numpy() if isinstance(blocks, np.ndarray) else chosen]], False, ""))
     if isinstance(blocks, Iterator):
-        raise TypeError(
-            "blocks must start again each time they are iterated, because they are read twice, got "
-            f"{checks.describe(blocks)}; give an array, a list, a DataLoader or an object with __iter__"
-        )
+        got = f"{checks.describe(blocks)}; give an array, a list, a DataLoader or an object with __iter__"
+        raise TypeError(f"blocks must start again each time they are iterated, because they are read twice, got {got}")
     # Each point draws a number, and those with the largest are the sample, however many points there are.
     sample, drawn = None, torch.empty(0)
     for block in _blocks_of(blocks, progress, "sample"):

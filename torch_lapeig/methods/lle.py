@@ -80,7 +80,6 @@ class LLE(EmbeddingModule):
         return {name: value.to(x.dtype) for name, value in zip(self.FITTED, columns, strict=True)}
 
     def _nearest(self, points: Tensor, queries: Tensor | None) -> Neighbors:
-        """Return the k nearest of each point among the others, or of each new point."""
         rule: Any = self.neighbors
         k = min(rule.k, len(points) - (queries is None))
         return nearest_neighbors(points, k, queries, metric=rule.metric, backend=rule.backend, recall=rule.recall)

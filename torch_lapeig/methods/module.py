@@ -171,7 +171,6 @@ class PointsModule(FittedModule):
         return like_given(y, x), like_given(y_new, x_new)
 
     def _extend_in_blocks(self, x: Tensor, state: State) -> Tensor:
-        """Return rows of new points, in blocks."""
         refuse("transform", neighbors=getattr(self, "neighbors", None))
         rows, points = state[self.FITTED[0]], state.get("train_points")
         check_like(x, rows.new_empty(1, len(rows)) if points is None else points)
@@ -323,10 +322,8 @@ class EmbeddingModule(PointsModule):
 
     def _frozen(self, state: State) -> nn.Module:
         """Return the module of ``frozen``, which calls ``_of_all`` for the rows."""
-        raise TypeError(
-            f"{type(self).__name__} cannot be frozen: new points need more than a fixed number of dense operations; "
-            "use LaplacianEigenmaps, SpectralClustering, MDS or KernelPCA"
-        )
+        others = "LaplacianEigenmaps, SpectralClustering, MDS or KernelPCA"
+        raise TypeError(f"{type(self).__name__} cannot be frozen: new points need searches or solves; use {others}")
 
     def _embed(self, x: Any, mask: Tensor | None, solved: list[Eigenpairs]) -> Embedding:
         """Return the embedding of checked points, item by item of a batch; append the solved pairs to ``solved``."""

@@ -400,11 +400,8 @@ def nystrom(new: NewAffinities, state: State, normalization: Normalization = "ra
         return torch.where(same[:, None] >= 0, row + (y - y.detach()), y)
     far = total.isfinite() & (total < math.log(torch.finfo(total.dtype).tiny))
     if far.any():
-        checks.warn(
-            f"{int(far.sum())} of {len(total)} new points are so far away that all affinities underflow: their "
-            "rows are those of the nearest training points (over 1 − λ)",
-            checks.GraphWarning,
-        )
+        finding = f"{int(far.sum())} of {len(total)} new points are so far away that all affinities underflow"
+        checks.warn(f"{finding}: their rows are those of the nearest training points (over 1 − λ)", checks.GraphWarning)
     is_known = (same >= 0)[:, None]
     # An eigenvalue of 0 may be one of round-off, at a training point of so small a degree.
     faint = is_known[:, 0] & (total.exp() < 1e3 * noise.expand(len(vectors))[same.clamp_min(0)])

@@ -202,7 +202,6 @@ class SemiSupervised(OnGraph):
             others[2][:] = [name for name in others[2] if name != prefix + "train_axes"]
 
     def _given(self, labels: Any, x: Any, mask: Tensor | None, targets: Any, known: Tensor | None) -> Given:
-        """Return labels or targets, checked."""
         like, shape = x.weight if isinstance(x, Graph) else x, shape_of(x)
         values = {"labels": labels, "targets": targets, "known": known}
         names = [name for name, value in values.items() if value is not None]
@@ -221,7 +220,6 @@ class SemiSupervised(OnGraph):
         return given._replace(rows=given.rows.to(like.dtype))
 
     def _fits(self, x: Any, mask: Tensor | None, given: Given) -> Fits:
-        """Yield the fit of each set of points, and the positions of its points; None for all positions."""
         n, of_batch = shape_of(x)[-1], len(shape_of(x)) > 1
         parts = zip(given.rows.reshape(-1, n, given.rows.shape[-1]), given.known.reshape(-1, n), strict=True)
         for (item, places), (rows, known) in zip(self._items(x, mask), parts, strict=True):
@@ -259,10 +257,8 @@ class SemiSupervised(OnGraph):
             way_out = 'use more neighbours or a larger bandwidth, or of points unreached="nearest" with KNN(k)'
             if axes is not None:
                 raise ValueError(f"targets must be known in each component, but {those}; know more of them, {way_out}")
-            checks.warn(
-                f"{those} label: their scores are zero and predict gives −1; label a node of each component, {way_out}",
-                checks.GraphWarning,
-            )
+            advice = f"label a node of each component, {way_out}"
+            checks.warn(f"{those} label: their scores are zero and predict gives −1; {advice}", checks.GraphWarning)
         found = self._solved(graph, targets.double(), labelled, reached, fill=fill)
         found |= _of_classes(found, targets, self.class_prior) if axes is None else {}
         found = {name: value.to(targets.dtype) for name, value in found.items()}

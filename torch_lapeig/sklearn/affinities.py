@@ -203,7 +203,6 @@ class OnGraph(Estimator):
         return KNN(self._n_neighbors), SimpleWeights() if self.weights is None else copy.deepcopy(self.weights)
 
     def _check_unweighted(self, given: str, instead: str) -> None:
-        """Raise ValueError if weights are given beside affinities."""
         if self.weights is not None:
             raise ValueError(f"weights must be None with {given}, which weights the edges itself; use {instead}")
 
@@ -284,7 +283,6 @@ def same_rows(X: Matrix, samples: Matrix) -> Array:
 
 
 def _digests(X: Matrix) -> Iterator[bytes]:
-    """Return a digest of each row, equal for equal rows."""
     if issparse(X):
         X = one_entry_each(X)
         X.eliminate_zeros()

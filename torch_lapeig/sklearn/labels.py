@@ -44,7 +44,6 @@ class FewKnown(OnGraph):
     n_iter_: ClassVar[int] = 1  # scikit-learn expects it of estimators with max_iter
 
     def _graph(self, X: Array) -> Any:
-        """Set the graph that the parameters describe, and return the input of the module's fit."""
         if isinstance(self.kernel, str) and self.kernel == "knn":
             k = check_below(self.n_neighbors, "n_neighbors", X.shape[0])
             if not issparse(X):

@@ -370,10 +370,8 @@ def check_finite(value: Tensor, name: str, advice: str = "drop or impute them") 
 
 def _refuse_infinite(value: Tensor, name: str, advice: str = "drop or impute them") -> None:
     if len(bad := (~torch.isfinite(value)).nonzero()):  # the sum of finite entries may overflow
-        raise ValueError(
-            f"{name} must be finite, got {len(bad)} NaN or Inf of {value.numel()} entries "
-            f"(first at {tuple(bad[0].tolist())}); {advice}"
-        )
+        got = f"{len(bad)} NaN or Inf of {value.numel()} entries (first at {tuple(bad[0].tolist())}); {advice}"
+        raise ValueError(f"{name} must be finite, got {got}")
 
 
 def largest(value: Tensor) -> Tensor:
@@ -476,10 +474,8 @@ def check_count(value: Any, name: str, minimum: int = 1, maximum: int = 2**31 - 
 def check_classes(labels: Tensor, name: str = "labels") -> int:
     """Return the number of classes or clusters of labels 0, 1, …; raise ValueError for other numbers."""
     if (largest := int(labels.max()) if labels.numel() else -1) >= LARGEST_WIDTH:
-        raise ValueError(
-            f"{name} must be counted from 0 and smaller than {LARGEST_WIDTH}, got {largest}; "
-            f"{name}[{name} >= 0] = {name}[{name} >= 0].unique(return_inverse=True)[1] numbers those in use"
-        )
+        advice = f"{name}[{name} >= 0] = {name}[{name} >= 0].unique(return_inverse=True)[1] numbers those in use"
+        raise ValueError(f"{name} must be counted from 0 and smaller than {LARGEST_WIDTH}, got {largest}; {advice}")
     return largest + 1
 
 

@@ -166,7 +166,6 @@ def _approximate(sets: exact.Sets, k: int, recall: float, budget: int) -> tuple[
 
 
 def _check_budget(budget: int | None, x: Tensor) -> int:
-    """Return the checked budget; by default the budget of the device of ``x``."""
     return budget_of(x.device).search if budget is None else checks.check_count(budget, "budget", maximum=2**62)
 
 
