@@ -1,7 +1,7 @@
 """Losses on a graph: smoothness along its edges, orthogonality, and the spectral loss of parametric eigenmaps.
 
 An encoder trained with `SpectralLoss` spans the smallest eigenfunctions of the graph Laplacian; `Whitening` then turns
-its outputs into the eigenfunctions themselves, at new points as well.
+its outputs into the eigenfunctions themselves, at new points as well. All results have the dtype of ``y``.
 """
 
 from __future__ import annotations
@@ -46,8 +46,6 @@ def laplacian_smoothness(y: Tensor, graph: Graph, reduction: Reduction = "mean")
             not change with the unit of the weights. Self loops contribute to no reduction. Without edges the loss and
             its gradients are zero.
 
-    Returns: The loss in the dtype of ``y``.
-
     >>> path = Graph.from_edge_index(torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
     >>> laplacian_smoothness(torch.tensor([[0.0], [1.0], [3.0]]), path, "sum")
     tensor(5.)
@@ -78,8 +76,6 @@ def orthogonality(y: Tensor, graph: Graph | None = None, mask: Tensor | None = N
         graph: graph of the same nodes; its degrees are the weights.
         mask: bool ``(N,)`` or ``(B, N)``, True for valid rows; None with a graph, which has its own mask.
 
-    Returns: The penalty ``()`` in the dtype of ``y``.
-
     >>> orthogonality(torch.tensor([[1.0, 1.0], [1.0, -1.0]]))
     tensor(0.)
     """
@@ -104,8 +100,6 @@ def whiten(y: Tensor, graph: Graph | None = None, mask: Tensor | None = None) ->
         y: ``(N, k)`` or ``(B, N, k)``, of any float dtype; gradients flow to it.
         graph: graph of the same nodes; gradients flow to its weights, too.
         mask: bool ``(N,)`` or ``(B, N)``, True for valid rows; None with a graph, which has its own mask.
-
-    Returns: Z, of the shape and dtype of ``y``, zero in rows of padding.
 
     >>> z = whiten(torch.randn(20, 3, dtype=torch.float64))
     >>> torch.dist(z.mT @ z, torch.eye(3)) < 1e-10

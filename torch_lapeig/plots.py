@@ -56,12 +56,10 @@ def plot_embedding(
             and third, as the first is trivial.
         new: columns ``(Q, k)`` of new points, such as ``model.transform`` gives: rings, below the points.
         images: ``(N, height, width)``, or with 3 or 4 colours last: pictures of points, drawn instead of some dots.
-        parts: numbers of the nodes of each component (`Graph.nodes_of_components`): each has a separate panel.
+        parts: numbers of the nodes of each component (`Graph.nodes_of_components`): each has a panel, in a list.
         axes: to draw into, a sequence of them with ``parts``; default: a new figure of pyplot's.
         name: of the labels, above the legend or next to the colour bar.
         legend: whether to draw it, next to the (last) axes.
-
-    Returns: The axes, a list of them with ``parts``.
 
     >>> from matplotlib.figure import Figure
     >>> y = np.random.default_rng(0).random((50, 3))

@@ -437,8 +437,6 @@ class Graph:
                 number ``b * N + i``; of a dense batch all nodes must belong to one graph. For a bool mask, pass
                 ``mask.nonzero().flatten()``.
 
-        Returns: One graph of M nodes, without a mask. It may have no edges: then its smoothness is zero.
-
         >>> path = Graph.from_edge_index(torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
         >>> path.subgraph(torch.tensor([2, 1]))
         Graph(2 nodes, 2 stored edges, torch.float32, cpu)

@@ -86,8 +86,6 @@ def knn_graph(
         mask: bool ``(B, N)`` or ``(N,)``, False for padding.
         self_loops: add an edge of weight 1 from each point to itself.
 
-    Returns: The graph; its ``recall`` is 1 after an exact search, and measured by an approximate one.
-
     >>> knn_graph(torch.tensor([[0.0], [1.0], [3.0]]), k=1).to_dense()
     tensor([[0.0000, 1.0000, 0.0000],
             [1.0000, 0.0000, 0.5000],

@@ -69,10 +69,8 @@ class LaplacianEigenmaps(GraphEmbedding):
     Isolated nodes get a row of zeros and a `GraphWarning`. A batch is solved together; `EmbeddingModule` describes the
     treatment of its items, of half precision and of new points.
 
-    Tensors after ``fit`` (part of ``state_dict``, which loads into a fresh module of the same configuration):
-        embedding_: ``(N, n_components)``. eigenvalues_, residuals_: ``(n_components,)``, or with ``"separate"`` one
-        row for each component of two or more nodes (+∞ if it has no further column). gap_: the eigengap after
-        the last column, ``()`` or one for each such component.
+    Tensors after ``fit``: see `EmbeddingModule`; with ``"separate"`` eigenvalues_, residuals_ and gap_ have one row for
+    each component of two or more nodes (+∞ if it has no further column).
 
     New points are joined to training points by the rule of the graph, with the reach and the bandwidth of the training
     points. One that equals a training point gets its row (of the first of several copies), and one that no edge reaches

@@ -156,9 +156,7 @@ class MDS(KernelEmbedding):
             ``(Q, N)`` from new points to the training points, in place of points.
         solve: options of the eigensolve, a `Solve`, or just a solver.
 
-    Tensors after ``fit`` (part of ``state_dict``, which loads into a fresh module of the same configuration):
-        embedding_: ``(N, n_components)``. eigenvalues_: of K̃, descending, ``(n_components,)``. residuals_:
-        ‖K̃ v − λ v‖, ``(n_components,)``. gap_: ``()``.
+    Tensors after ``fit``: see `EmbeddingModule`; eigenvalues_ are those of K̃.
 
     >>> x = torch.tensor([[0.0, 0.0], [3.0, 0.0], [0.0, 4.0], [3.0, 4.0]])
     >>> y = MDS(2)(x)
@@ -200,9 +198,7 @@ class KernelPCA(KernelEmbedding):
         degree, coef0: of ``"poly"``, an integer ≥ 1 and any number.
         solve: options of the eigensolve, a `Solve`, or just a solver.
 
-    Tensors after ``fit`` (part of ``state_dict``, which loads into a fresh module of the same configuration):
-        embedding_: ``(N, n_components)``. eigenvalues_: of the centred kernel, descending, and residuals_,
-        ``(n_components,)``.
+    Tensors after ``fit``: see `EmbeddingModule`; eigenvalues_ are those of the centred kernel.
 
     >>> x = torch.rand(20, 3, requires_grad=True)
     >>> KernelPCA(2, "rbf", gamma=0.5)(x).shape
@@ -278,9 +274,8 @@ class Isomap(KernelEmbedding):
         seed: seed of the drawn landmarks.
         solve: options of the eigensolve, a `Solve`, or just a solver.
 
-    Tensors after ``fit`` (part of ``state_dict``, which loads into a fresh module of the same configuration):
-        embedding_: ``(N, n_components)``. eigenvalues_: of K̃ of the landmarks, descending, and residuals_,
-        ``(n_components,)``. geodesics_: of all points to the landmarks, ``(N, L)``. landmarks_: int64 ``(L,)``.
+    Tensors after ``fit``: see `EmbeddingModule`; eigenvalues_ are those of K̃ of the landmarks. geodesics_: of all
+    points to the landmarks, ``(N, L)``. landmarks_: int64 ``(L,)``.
 
     Raises: ValueError: a graph of several components.
 

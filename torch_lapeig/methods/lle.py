@@ -38,8 +38,7 @@ class LLE(EmbeddingModule):
         reg: regularisation of the local Gram matrices, relative to their trace, positive.
         solve: options of the eigensolve, a `Solve`, or just a solver. By default `Lobpcg` with `SparseFactors`.
 
-    Tensors after ``fit`` (part of ``state_dict``, which loads into a fresh module of the same configuration):
-        embedding_: ``(N, n_components)``. eigenvalues_: ascending, and residuals_, ``(n_components,)``.
+    Tensors after ``fit``: see `EmbeddingModule`.
 
     A `GraphWarning` reports further eigenvalues that are zero, as where groups of points (far parts, many copies) have
     all their neighbours within the group: the first columns then only separate the groups.

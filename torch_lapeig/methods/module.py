@@ -197,6 +197,9 @@ class EmbeddingModule(PointsModule):
     has their dtype. An item of a batch depends neither on other items nor on padding, up to round-off and the basis of
     an eigenspace; columns for which it has too few points are zero (a single set raises an error).
 
+    Tensors after ``fit``: embedding_ ``(N, n_components)``, eigenvalues_ and residuals_ ``(n_components,)``, gap_
+    ``()``, as of `Embedding`. They are part of ``state_dict``, which loads into a module of the same configuration.
+
     A method defines the hooks ``_fit_points``, ``_extend`` and ``_width``. It overrides ``_checked`` if it accepts
     other input than points or their pairs (an option `Precomputed`), and ``_embed`` if it solves a batch at once.
 
@@ -290,8 +293,6 @@ class EmbeddingModule(PointsModule):
             x, mask: as for ``forward``; each item of a batch is embedded on its own.
             x_new: ``(Q, D)`` or ``(B, Q, D)``; for a module of pairs, the pairs of new points and points, ``(Q, N)`` or
                 ``(B, Q, N)``. There is no mask of new points: rows that pad them must be finite, and are embedded.
-
-        Returns: ``(N, n_components)`` and ``(Q, n_components)``, with a batch axis if ``x`` has one.
         """
         points, mask = self._checked(checks.half_to_float32(x), mask)
         with self._reported():

@@ -115,13 +115,11 @@ def radius_neighbors(
     mask: Tensor | None = None,
     budget: int | None = None,
 ) -> NeighborPairs:
-    """Find all pairs of a query and a point (or of two distinct points) at squared distance ≤ radius².
+    """Find all pairs of a query and a point (or two distinct points) at distance ≤ radius, by item, query and point.
 
     Args:
         x, queries, metric, mask, budget: as for `nearest_neighbors`.
         radius: one positive number, or the reach ≥ 0 of each point, of the shape of ``x`` without its last axis.
-
-    Returns: Pairs in ascending order of item, query and point.
 
     >>> x = torch.tensor([[0.0], [1.0], [3.0]])
     >>> radius_neighbors(x, 1.0, queries=torch.tensor([[2.5]])).point
