@@ -181,11 +181,8 @@ def _by_components(graph: Graph, k: int, scale: str, solve: Solve, generator: to
         converged = converged and bool(pairs.converged.all())
     if (lacking := int(eigenvalues.isinf().all(0).sum())) > 0:
         way = f"; use k={sizes.max() - 1} at most" if sizes.max() > 1 else ""
-        checks.warn(
-            f"the last {lacking} of {k} columns are random: the largest component of the graph has {sizes.max()} nodes "
-            f"and as many eigenvectors, the trivial one included{way}",
-            checks.GraphWarning,
-        )
+        finding = f"the largest component of the graph has {sizes.max()} eigenvectors, with the trivial one{way}"
+        checks.warn(f"the last {lacking} of {k} columns are random: {finding}", checks.GraphWarning)
     return InitialLayout(columns, component, eigenvalues, residuals, converged and bool(residuals.isfinite().all()))
 
 

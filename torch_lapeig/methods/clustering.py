@@ -300,9 +300,7 @@ def _has_more_parts(laplacian: Laplacian, most: int) -> Tensor:
     """Return whether each graph has more components than ``most``, bool ``()`` or ``(B,)``; warn of these."""
     counts = laplacian.symmetric.nullity
     if (counts > most).any():
-        checks.warn(
-            f"the graph has {int(counts.max())} connected components, more than max_clusters={most}: {most} clusters "
-            "are returned, of several components each; use a larger max_clusters or more neighbours",
-            checks.GraphWarning,
-        )
+        finding = f"the graph has {int(counts.max())} connected components, more than max_clusters={most}"
+        advice = "some hold several; use a larger max_clusters or more neighbours"
+        checks.warn(f"{finding}: {most} clusters are returned, {advice}", checks.GraphWarning)
     return (counts > most).reshape(laplacian.graph.shape[:-1])

@@ -121,11 +121,8 @@ class OnLandmarks:
         rest = 1 - projected.detach().diagonal(dim1=-2, dim2=-1)
         least = 1e-3  # as with Nyström's formula
         if (small := rest < least).any():
-            checks.warn(
-                f"{int(small.sum())} eigenvalues are within {least} of 1, so that points do not determine their "
-                "columns: these are zero; use fewer components or more landmarks",
-                checks.GraphWarning,
-            )
+            those = f"{int(small.sum())} eigenvalues are within {least} of 1, and points do not determine their columns"
+            checks.warn(f"{those}: these are zero; use fewer components or more landmarks", checks.GraphWarning)
         growth = function_of_matrix(projected, lambda value: (1 - value).clamp_min(least) ** -0.5)
         y = precision.matmul(y, growth).masked_fill(small[..., None, :], 0)
         if self.layer.scale == "unit":  # the constant column of N points is N^-½

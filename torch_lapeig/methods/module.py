@@ -125,11 +125,9 @@ class PointsModule(FittedModule):
         points, mask = self._checked(checks.half_to_float32(x), None)
         if len(shape := shape_of(points)) > 1:
             given = f"(N, {'N' if self.pairs_given else 'D'})"
-            raise ValueError(
-                f"fit takes one set of points {given}, got a batch of shape {tuple(getattr(x, 'shape', shape))}: a "
-                "module keeps the fit of one set; fit the sets one by one, each in a separate module, "
-                "or call out_of_sample, which takes batches"
-            )
+            got = f"a batch of shape {tuple(getattr(x, 'shape', shape))}"
+            advice = "fit each in a separate module, or call out_of_sample, which takes batches"
+            raise ValueError(f"fit takes one set of points {given}, got {got}; {advice}")
         return points, mask
 
     def _items(self, x: Any, mask: Tensor | None) -> Iterator[tuple[Any, Tensor | None]]:

@@ -297,10 +297,7 @@ def _warn_of_underflow(sets: exact.Sets, found: exact.Nearest) -> None:
             graph, point = item[part], found.indices[item[part], query[part], place[part]]
             lost += int((sets.points[graph, point] != sets.queries[graph, query[part]]).any(1).sum())
         if lost:
-            checks.warn(
-                f"squared distances of {lost} pairs of distinct points are below {least:.1e}, the least normal "
-                f"{distances.dtype}: the order of these neighbours is not known; rescale the points",
-                checks.GraphWarning,
-            )
+            those = f"squared distances of {lost} pairs of distinct points underflow, below {least:.1e}"
+            checks.warn(f"{those}: the order of these neighbours is not known; rescale the points", checks.GraphWarning)
 
     precision.check_at_next_sync((distances < least).any(), say)
