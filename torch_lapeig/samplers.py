@@ -73,11 +73,8 @@ class _GraphSampler(Sampler[list[int]]):
         for batch in self._batches(torch.Generator().manual_seed((self.seed << 31) + epoch)):
             yield batch
             if self._set not in (-1, epoch):
-                checks.warn(
-                    f"batches were drawn as those of epoch {epoch} before set_epoch({self._set}), as a DataLoader with "
-                    f"num_workers draws ahead; call set_epoch({self._set}) before the training is resumed",
-                    UserWarning,
-                )
+                finding = f"batches were drawn as those of epoch {epoch} before set_epoch({self._set}), as workers do"
+                checks.warn(f"{finding}; call it before the training is resumed", UserWarning)
                 self._set = -1
 
     @abstractmethod

@@ -456,10 +456,6 @@ class Graph:
 
         Edges of weight zero do not connect; an isolated node is a separate component. SciPy computes the labels on
         the CPU, label propagation on other devices.
-
-        >>> edges = torch.tensor([[0, 1, 3, 4], [1, 0, 4, 3]])
-        >>> Graph.from_edge_index(edges).connected_components()
-        tensor([0, 0, 1, 2, 2])
         """
         return self._components
 

@@ -82,11 +82,9 @@ def align(
         far = (known[..., :, None] - known[..., None, :]).abs()
         most = torch.maximum(known[..., :, None].abs(), known[..., None, :].abs())
         if ((far > APART * most) & (checks.primal(turn).square() > MIXED)).any():
-            checks.warn(
-                "the rotation mixes columns whose eigenvalues are well separated, and which are determined but for "
-                'signs: the embeddings differ by more than a choice of basis; use how="order", or look at distance',
-                checks.DegeneracyWarning,
-            )
+            finding = "the rotation mixes columns whose eigenvalues are well separated"
+            reason = "the embeddings differ by more than a choice of basis"
+            checks.warn(f'{finding}: {reason}; use how="order", or look at distance', checks.DegeneracyWarning)
     turn = turn.to(points.dtype)
     left, size = (
         torch.linalg.vector_norm(x, dim=(-2, -1)) for x in (precision.matmul(common, turn) - reference, reference)

@@ -298,7 +298,7 @@ def is_inside_func() -> bool:
 
 def check_outside_func(value: Tensor, name: str) -> None:
     """Raise TypeError inside a transform of `torch.func`, which wraps each result: code outside torch reads numbers."""
-    if is_inside_func():
+    if functorch.peek_interpreter_stack() is not None:
         raise TypeError(
             f"{name} must be a plain tensor, got one inside a transform of torch.func, whose numbers code outside "
             "torch cannot read; use torch.autograd (grad, functional.hessian, forward_ad), or compute before the "
