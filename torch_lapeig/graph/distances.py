@@ -66,10 +66,8 @@ def check_distances(rows: Tensor, mirrored: Tensor, own: Tensor, round_off: floa
     """Raise ValueError unless distances equal their mirror images, and those ``own`` of points to themselves are 0."""
     rows, mirrored = rows.detach(), mirrored.detach()
     if not torch.allclose(rows, mirrored, atol=round_off * float(rows.abs().amax())):
-        raise ValueError(
-            f"distances must be symmetric, got entries that differ by up to {(rows - mirrored).abs().max():.3g}; use "
-            "(x + x.mT) / 2 of two measurements, x + x.mT of one triangle"
-        )
+        most, way = (rows - mirrored).abs().max(), "(x + x.mT) / 2 of two measurements, x + x.mT of one triangle"
+        raise ValueError(f"distances must be symmetric, got entries that differ by up to {most:.3g}; use {way}")
     check_zero(own, rows)
 
 

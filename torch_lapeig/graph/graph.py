@@ -180,10 +180,9 @@ class Graph:
             mask: bool ``(N,)`` or ``(B, N)``, True for valid nodes; rows of padding must be zero.
         """
         if isinstance(affinity, Tensor) and affinity.layout is not torch.strided:
-            raise TypeError(
-                f"affinity must be dense, got layout {affinity.layout}; use affinity.to_dense(), or of a = "
-                f"affinity.to_sparse_coo().coalesce() {cls.__name__}.from_edge_index(a.indices(), a.values(), len(a))"
-            )
+            way = f"{cls.__name__}.from_edge_index(a.indices(), a.values(), len(a))"
+            advice = f"use affinity.to_dense(), or of a = affinity.to_sparse_coo().coalesce() {way}"
+            raise TypeError(f"affinity must be dense, got layout {affinity.layout}; {advice}")
         checks.check_floating(affinity, "affinity")
         if affinity.ndim not in (2, 3) or affinity.shape[-1] != affinity.shape[-2]:
             raise ValueError(f"affinity must have shape (N, N) or (B, N, N), got {tuple(affinity.shape)}")
@@ -628,10 +627,9 @@ def _nodes_of(edge_index: Tensor) -> int:
     """Return the largest index plus one; raise ValueError if it far exceeds the number of edges."""
     nodes = int(edge_index.max()) + 1 if edge_index.numel() else 0
     if nodes > max(2**27, edge_index.shape[1]):  # hash values or addresses, not numbers of nodes
-        raise ValueError(
-            f"edge_index must hold the numbers of nodes, counted from 0, got {nodes - 1} among {edge_index.shape[1]} "
-            "edges; use edge_index.unique(return_inverse=True)[1], which numbers them, or give num_nodes"
-        )
+        got = f"{nodes - 1} among {edge_index.shape[1]} edges"
+        way = "edge_index.unique(return_inverse=True)[1], which numbers them, or give num_nodes"
+        raise ValueError(f"edge_index must hold the numbers of nodes, counted from 0, got {got}; use {way}")
     return nodes
 
 

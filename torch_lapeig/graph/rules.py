@@ -237,10 +237,8 @@ def check_rule(neighbors: Any, others: str = "") -> None:
     except (TypeError, ValueError):  # not callable, or not a function of Python
         named = set()
     if isinstance(neighbors, type) or "mask" not in named:
-        raise TypeError(
-            f"neighbors must be KNN(k), Radius(r){others} or another NeighborRule, called as neighbors(x, mask), got "
-            f"{checks.describe(neighbors)}"
-        )
+        expected = f"KNN(k), Radius(r){others} or another NeighborRule, called as neighbors(x, mask)"
+        raise TypeError(f"neighbors must be {expected}, got {checks.describe(neighbors)}")
 
 
 def graph_with_state(neighbors: Any, x: Tensor) -> tuple[Graph, Tensor]:

@@ -10,9 +10,8 @@ import torch
 from torch import Tensor
 
 from torch_lapeig.eigen import Eigenpairs, Laplacian, Solve, Solver, eigenpairs
-from torch_lapeig.graph import KNN, NME, Graph
+from torch_lapeig.graph import KNN, NME, Graph, Weighting
 from torch_lapeig.graph.rules import GraphRule
-from torch_lapeig.graph.weights import Weighting
 from torch_lapeig.methods import assignment
 from torch_lapeig.methods.cuts import normalized_cut
 from torch_lapeig.methods.module import Embedding

@@ -297,11 +297,9 @@ def _warn_of_lengths(y: Tensor, values: Tensor, residuals: Tensor, nodes: Patter
         told = (flow + flow.mT).abs().maximum((own[..., :, None] - own[..., None, :]).abs())
         size, length = (nodes.sum(part.square().sum((-2, -1))).sqrt() for part in (cotangent, columns))
         if (equal & (told > math.sqrt(eps) * (size * length)[..., None, None])).any():
-            checks.warn(
-                'scale="unit" has no well-defined gradient at equal eigenvalues: column lengths depend on the basis, '
-                'and this gradient is valid for the current basis only; use scale="degree"',
-                checks.DegeneracyWarning,
-            )
+            finding = 'scale="unit" has no well-defined gradient at equal eigenvalues'
+            reason = "column lengths depend on the basis, and this gradient is valid for the current basis only"
+            checks.warn(f'{finding}: {reason}; use scale="degree"', checks.DegeneracyWarning)
 
     y.register_hook(warn)
 
@@ -315,12 +313,9 @@ def decayed(y: Tensor, pairs: Eigenpairs, time: float) -> Tensor:
     """Return columns of the last pairs times |1 − Λ|^time, up to signs; zero where all times do not decay."""
     first = pairs.values.shape[-1] - y.shape[-1]
     if time == math.inf and (lost := pairs.values.detach()[..., first:] <= LEAST_DECAY).any():
-        checks.warn(
-            f"{int(lost.sum())} columns have eigenvalues of at most {LEAST_DECAY}, as where the graph has several "
-            "components, and do not decay: they are zero; use a finite time, more neighbours, or "
-            'components="separate"',
-            checks.GraphWarning,
-        )
+        finding = f"{int(lost.sum())} columns have eigenvalues of at most {LEAST_DECAY}, as of several components"
+        advice = 'use a finite time, more neighbours, or components="separate"'
+        checks.warn(f"{finding}, and do not decay: they are zero; {advice}", checks.GraphWarning)
     projected = pairs.projected[..., first:, first:]
     sign = torch.where(projected.detach().diagonal(dim1=-2, dim2=-1) > 1, -1.0, 1.0).to(projected)
     least = torch.finfo(projected.dtype).eps

@@ -19,10 +19,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from torch_lapeig.eigen import Laplacian, Operator
-from torch_lapeig.eigen.linear import solve_linear
-from torch_lapeig.graph import Graph
-from torch_lapeig.graph.pattern import SparsePattern
+from torch_lapeig.eigen import Laplacian, Operator, solve_linear
+from torch_lapeig.graph import Graph, SparsePattern
 from torch_lapeig.graph.weights import inverse_power
 from torch_lapeig.support import checks
 

@@ -11,10 +11,9 @@ from torch import Tensor, nn
 
 from torch_lapeig.eigen import Eigenpairs, Solve, Solver, eigenpairs
 from torch_lapeig.eigen.gradient.matrix_functions import function_of_matrix
-from torch_lapeig.graph import KNN, NeighborRule, Precomputed
+from torch_lapeig.graph import KNN, DensePattern, NeighborRule, Precomputed, SparsePattern
 from torch_lapeig.graph.algebra import geodesic_distances
 from torch_lapeig.graph.distances import check_distances, distances, edge_lengths
-from torch_lapeig.graph.pattern import DensePattern, SparsePattern
 from torch_lapeig.graph.rules import check_rule, graph_with_state
 from torch_lapeig.graph.search.exact import COORDINATES, differentiable_squared_distances, measured
 from torch_lapeig.methods.frozen import Frozen, fixed_points, squared_to_all
@@ -318,10 +317,9 @@ class Isomap(KernelEmbedding):
         sizes = graph.connected_components().bincount().sort(descending=True).values.tolist()
         if len(sizes) > 1:
             shown = ", ".join(map(str, sizes[:10])) + (", …" if len(sizes) > 10 else "")
-            raise ValueError(
-                f"the neighbourhood graph has {len(sizes)} connected components, of {shown} points, and geodesics "
-                "between them are infinite; use more neighbours or a larger radius, or embed each on its own"
-            )
+            finding = f"the neighbourhood graph has {len(sizes)} connected components, of {shown} points"
+            advice = "use more neighbours or a larger radius, or embed each on its own"
+            raise ValueError(f"{finding}, and geodesics between them are infinite; {advice}")
         graph = graph.to_sparse()
         assert isinstance(graph.pattern, SparsePattern)
         if graph.metric in COORDINATES:

@@ -10,11 +10,9 @@ import torch
 from torch import Tensor
 
 from torch_lapeig.eigen import Eigenpairs, Solve, Solver, SymmetricOperator, eigenpairs
-from torch_lapeig.graph import KNN, nearest_neighbors
+from torch_lapeig.graph import KNN, Neighbors, SparsePattern, nearest_neighbors
 from torch_lapeig.graph.algebra import sum_of_groups
-from torch_lapeig.graph.pattern import SparsePattern
 from torch_lapeig.graph.search.exact import least_reach, measured
-from torch_lapeig.graph.search.neighbors import Neighbors
 from torch_lapeig.methods.module import EmbeddingModule
 from torch_lapeig.support import checks, precision
 from torch_lapeig.support.fitted import State, in_blocks
@@ -53,10 +51,8 @@ class LLE(EmbeddingModule):
     ) -> None:
         super().__init__(n_components, solve)
         if not isinstance(neighbors, KNN) or neighbors.symmetrize != KNN.symmetrize:
-            raise TypeError(
-                "neighbors must be KNN(k), not symmetrised, as each point is reconstructed from its own k nearest, "
-                f"got {neighbors if isinstance(neighbors, KNN) else checks.describe(neighbors)}"
-            )
+            got = neighbors if isinstance(neighbors, KNN) else checks.describe(neighbors)
+            raise TypeError(f"neighbors must be KNN(k), not symmetrised, as a point has its own k nearest, got {got}")
         refuse("LLE", neighbors=neighbors)
         self.neighbors = neighbors
         self.reg = checks.check_positive(reg, "reg")

@@ -18,11 +18,10 @@ from torch_lapeig.eigen import Eigenpairs, Laplacian, Solve, Solver
 from torch_lapeig.eigen.gradient.system import off_diagonal
 from torch_lapeig.eigen.laplacian import Normalization, needs_derivatives
 from torch_lapeig.eigen.problem import ROUNDOFF_UNITS
-from torch_lapeig.graph import KNN, NME, Graph, Precomputed, Radius, rules
+from torch_lapeig.graph import KNN, NME, Graph, Precomputed, Radius, SparsePattern, rules
 from torch_lapeig.graph.algebra import segment_logsumexp, sum_of_groups
 from torch_lapeig.graph.distances import distances, edge_lengths
 from torch_lapeig.graph.graph import batches_of_components
-from torch_lapeig.graph.pattern import SparsePattern
 from torch_lapeig.graph.search.exact import COORDINATES, differentiable_pair_distances, least_reach, measured
 from torch_lapeig.graph.weights import NewEdges, Weighting, by_lengths
 from torch_lapeig.methods import frozen
@@ -310,11 +309,9 @@ def edges_of_new(neighbors: Any, x: Tensor, state: State, connectivity: Tensor) 
 def extended(neighbors: Any, queries: Tensor, x: Tensor, state: Tensor) -> rules.Extension:
     """Return a rule's edges of new points ``(Q, D)`` to graph points ``(N, D)``; raise unless they are an Extension."""
     if not isinstance(neighbors, rules.ExtendingRule):
-        name = getattr(neighbors, "__name__", type(neighbors).__name__)
-        raise TypeError(
-            f"neighbors must have the methods with_state and extend for new points, got {name} without them; use "
-            "KNN(k), Radius(r), or give it these methods: see torch_lapeig.graph.ExtendingRule"
-        )
+        got = f"{getattr(neighbors, '__name__', type(neighbors).__name__)} without them"
+        advice = "use KNN(k), Radius(r), or give it these methods: see torch_lapeig.graph.ExtendingRule"
+        raise TypeError(f"neighbors must have the methods with_state and extend for new points, got {got}; {advice}")
     found = neighbors.extend(queries, x, state)
     if isinstance(neighbors, (KNN, Radius)):
         return found

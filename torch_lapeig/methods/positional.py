@@ -12,10 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from torch_lapeig.eigen import Auto, Eigenpairs, Solve, Solver, eigenpairs
 from torch_lapeig.eigen.dense_sets import normalized_graphs, small_eigenpairs
 from torch_lapeig.eigen.laplacian import NORMALIZATIONS, Laplacian, Normalization, needs_derivatives, warn_of_isolated
-from torch_lapeig.eigen.solve import Auto, Eigenpairs, Solve, eigenpairs
-from torch_lapeig.eigen.solvers.solver import Solver
 from torch_lapeig.graph.graph import Graph, check_batch, check_edge_index
 from torch_lapeig.graph.pattern import DensePattern, signs
 from torch_lapeig.methods.module import check_solve, with_random_signs

@@ -5,14 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from torch_lapeig.eigen import Laplacian, NullSpace, Solve, Solver, SymmetricOperator, eigenpairs
+from torch_lapeig.eigen import Laplacian, NullSpace, Solve, Solver, SymmetricOperator, eigenpairs, solve_linear
 from torch_lapeig.eigen.gradient.rule import outside
 from torch_lapeig.eigen.gradient.system import off_diagonal
 from torch_lapeig.eigen.laplacian import Normalization, needs_derivatives
-from torch_lapeig.eigen.linear import solve_linear
-from torch_lapeig.graph import KNN, Graph
+from torch_lapeig.graph import KNN, Graph, Weighting
 from torch_lapeig.graph.rules import GraphRule
-from torch_lapeig.graph.weights import Weighting
 from torch_lapeig.methods.grounded import Grounded
 from torch_lapeig.methods.module import check_solve
 from torch_lapeig.methods.on_graph import NewAffinities, check_size, nystrom

@@ -10,13 +10,11 @@ from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from torch_lapeig.graph import Graph
+from torch_lapeig.graph import Graph, Weighting, nearest_neighbors
 from torch_lapeig.graph.distances import distances
 from torch_lapeig.graph.graph import check_graph
 from torch_lapeig.graph.rules import GraphRule, check_rule_and_weights
 from torch_lapeig.graph.search.exact import COORDINATES
-from torch_lapeig.graph.search.neighbors import nearest_neighbors
-from torch_lapeig.graph.weights import Weighting
 from torch_lapeig.methods.module import Fits, like_given, shape_of
 from torch_lapeig.methods.on_graph import GRAPH_STATE, OnGraph, affinities_of_new, fitted_graph
 from torch_lapeig.support import checks, precision
@@ -343,10 +341,9 @@ def _rows_of_labels(labels: Tensor, shape: tuple[int, ...], n_classes: int | Non
         checks.check_non_negative(labels, "labels")
         return labels
     if labels.dtype.is_floating_point or labels.dtype.is_complex or labels.dtype == torch.bool:
-        raise TypeError(
-            f"labels must be integers, −1 for none, or soft, of shape {(*shape, 'C')}, got {labels.dtype} of shape "
-            f"{tuple(labels.shape)}; to propagate numbers use targets=labels, float, with NaN for none"
-        )
+        got = f"{labels.dtype} of shape {tuple(labels.shape)}"
+        advice = "to propagate numbers use targets=labels, float, with NaN for none"
+        raise TypeError(f"labels must be integers, −1 for none, or soft, of shape {(*shape, 'C')}, got {got}; {advice}")
     if tuple(labels.shape) != shape:
         raise ValueError(f"labels must have shape {shape}, one for each node, got {tuple(labels.shape)}")
     labels = labels.long() if mask is None else labels.long().masked_fill(~mask, UNLABELLED)

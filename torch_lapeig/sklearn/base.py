@@ -177,16 +177,6 @@ def check_shared(estimator: Any) -> None:
                 checks.warn(f"{name} has no effect in this fit, got {got}; {other}", UserWarning)
 
 
-def refuse_others(estimator: Any, **known: tuple[Any, ...]) -> None:
-    """Raise ValueError if a parameter of scikit-learn's estimator has a value that is not supported here."""
-    for name, values in known.items():
-        value = getattr(estimator, name)
-        if not any(value is other or (isinstance(value, type(other)) and value == other) for other in values):
-            here = f"{' or '.join(map(repr, values))} in {type(estimator).__name__} here"
-            way_out = "use scikit-learn's own estimator for other values"
-            raise ValueError(f"{name} must be {here}, got {checks.describe(value)}; {way_out}")
-
-
 def as_numpy(value: Tensor) -> NDArray[Any]:
     """Return a tensor as an array."""
     return value.cpu().numpy()

@@ -22,7 +22,7 @@ from torch import Tensor
 from torch_lapeig import methods
 from torch_lapeig.graph import KNN, Precomputed
 from torch_lapeig.methods.on_graph import warn_of_unreached
-from torch_lapeig.sklearn.base import Embedding, check_below, refuse_others
+from torch_lapeig.sklearn.base import Embedding, check_below
 from torch_lapeig.support import checks
 from torch_lapeig.support.tuning import check_dense
 
@@ -241,7 +241,7 @@ class LocallyLinearEmbedding(Embedding):
     n_jobs: int | None = None
 
     def _module(self, n_components: int, x: Any) -> methods.LLE:
-        refuse_others(self, method=("standard",))
+        checks.check_choice(self.method, "method", ("standard",))
         return methods.LLE(n_components, KNN(_neighbors(self.n_neighbors, len(x))), reg=self.reg, solve=self.solve)
 
     @property
@@ -302,7 +302,9 @@ class KernelPCA(OfPairs):
 
     def _matrix(self, X: Any, samples: Any = None) -> Array | None:
         if samples is None:
-            refuse_others(self, kernel_params=(None,), fit_inverse_transform=(False,))
+            for name, only in (("kernel_params", None), ("fit_inverse_transform", False)):
+                if (value := getattr(self, name)) is not only:
+                    raise ValueError(f"{name} must be {only} in this KernelPCA, got {checks.describe(value)}")
             if issparse(X) and (not isinstance(self.kernel, str) or self._pairwise):
                 raise ValueError(f"X must be dense with kernel={self.kernel!r}, got a sparse matrix; use X.toarray()")
             if not isinstance(self.kernel, str):

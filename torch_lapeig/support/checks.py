@@ -590,11 +590,9 @@ def _made_finite(gradient: Tensor | None) -> Tensor | None:
         return gradient
     if torch.isfinite(gradient.detach().sum()) or not gradient.isinf().any():
         return finite_gradient(gradient)
-    largest = torch.finfo(gradient.dtype).max
-    warn(
-        f"{int(gradient.isinf().sum())} of {gradient.numel()} entries of a gradient are too large for "
-        f"{gradient.dtype} and replaced by its largest number; use {'' if largest > 1e300 else 'float64, '}"
-        'a larger bandwidth, larger weights, or smaller outputs (scale="unit")',
-        DegeneracyWarning,
-    )
+    largest, count = torch.finfo(gradient.dtype).max, int(gradient.isinf().sum())
+    finding = f"{count} of {gradient.numel()} entries of a gradient are too large for {gradient.dtype}"
+    way = "" if largest > 1e300 else "float64, "
+    way += 'a larger bandwidth, larger weights, or smaller outputs (scale="unit")'
+    warn(f"{finding} and replaced by its largest number; use {way}", DegeneracyWarning)
     return gradient.clamp(-largest, largest)

@@ -93,9 +93,8 @@ def nearest_or_all(
 ) -> Neighbors:
     """Return the k nearest of each point, or all others in smaller sets: what these lack is infinitely far."""
     sets = prepare(x, None, mask, metric)
-    return _nearest(
-        sets, x.shape[:-1], min(k, max(x.shape[-2] - 1, 1)), check_recall(backend, recall), budget_of(x.device).search
-    )
+    k, budget = min(k, max(x.shape[-2] - 1, 1)), budget_of(x.device).search
+    return _nearest(sets, x.shape[:-1], k, check_recall(backend, recall), budget)
 
 
 def _nearest(sets: exact.Sets, shape: tuple[int, ...], k: int, recall: float, budget: int) -> Neighbors:
