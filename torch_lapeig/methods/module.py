@@ -126,7 +126,7 @@ class PointsModule(FittedModule):
         if len(shape := shape_of(points)) > 1:
             given = f"(N, {'N' if self.pairs_given else 'D'})"
             got = f"a batch of shape {tuple(getattr(x, 'shape', shape))}"
-            advice = "fit each in a separate module, or call out_of_sample, which takes batches"
+            advice = "fit the sets one by one, each in a separate module, or call out_of_sample, which takes batches"
             raise ValueError(f"fit takes one set of points {given}, got {got}; {advice}")
         return points, mask
 

@@ -589,7 +589,7 @@ def _made_finite(gradient: Tensor | None) -> Tensor | None:
     if gradient is None or (functorch.is_functorch_wrapped_tensor(gradient) and _is_of_vmap(gradient)):
         return gradient
     if torch.isfinite(gradient.detach().sum()) or not gradient.isinf().any():
-        return finite_gradient(gradient)
+        return finite_gradient(gradient) if torch.is_grad_enabled() else gradient
     largest, count = torch.finfo(gradient.dtype).max, int(gradient.isinf().sum())
     finding = f"{count} of {gradient.numel()} entries of a gradient are too large for {gradient.dtype}"
     way = "" if largest > 1e300 else "float64, "

@@ -108,11 +108,6 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_float32.begin_anew)
 
 
-def _is_whole() -> bool:
-    """Return whether this thread is in a block of `_WholePrecision`, with autocast still off."""
-    return vars(_thread).get("inside", False) and not any(map(torch.is_autocast_enabled, AUTOCAST))
-
-
 class _WholePrecision:
     """Block of code without autocast in this thread, in which float32 is multiplied in IEEE arithmetic."""
 
@@ -143,7 +138,8 @@ def without_autocast(function: F) -> F:
 
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        if _is_whole():
+        # in a block of `_WholePrecision`, with autocast still off
+        if vars(_thread).get("inside", False) and not any(map(torch.is_autocast_enabled, AUTOCAST)):
             return function(*args, **kwargs)
         with _WholePrecision():
             return function(*args, **kwargs)
@@ -168,7 +164,7 @@ def full_precision(function: F) -> F:
                 "the data at every step; use torch.compile, which works with one graph break, or export the parts of "
                 "the network before and after it"
             )
-        if _is_whole():
+        if vars(_thread).get("inside", False) and not any(map(torch.is_autocast_enabled, AUTOCAST)):
             return function(*args, **kwargs)
         with _WholePrecision():
             return _on_host(function, args, kwargs) if LACKS_FLOAT64 else function(*args, **kwargs)
