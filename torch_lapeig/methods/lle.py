@@ -126,7 +126,7 @@ def _warn_of_zeros(values: Tensor, operator: SymmetricOperator, indices: Tensor)
     zeros = max(groups - 1, int((values <= 10.0 * torch.finfo(values.dtype).eps * norm).sum()))
     if zeros:
         finding = f"{zeros} eigenvalues after that of the constant column are zero to round-off"
-        reason = f"an arbitrary basis of what the weights reproduce, as of groups with their neighbours (here {groups} groups)"
+        reason = f"an arbitrary basis of what the weights reproduce, as of closed parts (here {groups} groups)"
         advice = "use more neighbours or a larger reg, remove copies, or embed each group on its own"
         checks.warn(f"{finding}: {reason}; {advice}", checks.GraphWarning)
 
