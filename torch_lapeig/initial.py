@@ -144,9 +144,10 @@ def _graph_of(given: Any, num_nodes: int | None) -> Graph:
     elif isinstance(given, Graph):
         found = given
     else:
-        forms = "a SciPy sparse matrix, edges (2, E), a pair of edges and weights, or have one of these as graph_ or P"
-        got = f"{checks.describe(given)}{checks.way_out(given, 'graph', 'graph')}"
-        raise TypeError(f"graph must be a Graph, {forms}, got {got}")
+        raise TypeError(
+            "graph must be a Graph, a SciPy sparse matrix, edges (2, E), a pair of edges and weights, or have one of "
+            f"these as graph_ or P, got {checks.describe(given)}{checks.way_out(given, 'graph', 'graph')}"
+        )
     check_graph(found, "graph", "spectral_init")
     if not (found.weight > 0).any():
         raise ValueError(f"graph must have edges of positive weight, got none among {found.num_nodes} nodes")

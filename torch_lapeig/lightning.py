@@ -104,8 +104,7 @@ class SmoothnessCallback(Callback):
         if loss is not None:
             checks.check_instance(loss, "loss", nn.Module, "a module such as LaplacianSmoothness()")
         self.weight = checks.check_positive(weight, "weight")
-        self.module, self.name, self.nodes = module, name, nodes
-        self._who = f"SmoothnessCallback: module {module!r}"
+        self.module, self.name, self.nodes, self._who = module, name, nodes, f"SmoothnessCallback: module {module!r}"
         self.loss = LaplacianSmoothness() if loss is None else loss
         self.graph_from: Source = graph_from
         if any(parameter.requires_grad for parameter in self.loss.parameters()):
@@ -164,8 +163,7 @@ class SmoothnessCallback(Callback):
     def _loss(self, part: Any, inputs: Any, y: Any) -> Tensor:
         if not isinstance(y, Tensor) or y.ndim not in (2, 3):
             arrived = tuple(y.shape) if isinstance(y, Tensor) else type(y).__name__
-            advice = "name a submodule whose output has a row for each point"
-            raise ValueError(f"{self._who} must return a tensor (N, k) or (B, N, k), got {arrived}; {advice}")
+            raise ValueError(f"{self._who} must return (N, k) or (B, N, k), got {arrived}; name one that does")
         source = y if self.graph_from == "features" else inputs
         if isinstance(self.graph_from, Graph):
             if len(part) != len(y):
@@ -176,8 +174,7 @@ class SmoothnessCallback(Callback):
             source = self.graph_from(part)
         elif not isinstance(source, Tensor) or source.ndim < y.ndim:
             arrived = tuple(source.shape) if isinstance(source, Tensor) else type(source).__name__
-            expected = f"a tensor of at least {y.ndim} axes first to build the graph from"
-            raise ValueError(f"{self._who} must take {expected}, got {arrived}; pass graph_from=lambda batch: ...")
+            raise ValueError(f"{self._who} must take {y.ndim} axes, got {arrived}; pass graph_from=lambda batch: ...")
         else:
             source = source.flatten(y.ndim - 1)
         loss: Tensor = self.loss(y, source.detach() if isinstance(source, Tensor) else source)

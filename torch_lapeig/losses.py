@@ -266,9 +266,10 @@ class Whitening(FittedModule):
         dtype = checks.half_to_float32(y).dtype
         mean, matrix, missing = _whitening(columns, degrees, nodes, dtype)
         if missing > 0.5:
-            expected = f"{len(matrix)} linearly independent columns that vary over the graph"
-            got = f"about {len(matrix) - missing:.0f}; train further, or with fewer outputs"
-            raise ValueError(f"y must have {expected}, got {got}")
+            raise ValueError(
+                f"y must have {len(matrix)} linearly independent columns that vary over the graph, got about "
+                f"{len(matrix) - missing:.0f}; train further, or with fewer outputs"
+            )
         z = (columns - mean) @ matrix
         values, turn = torch.linalg.eigh(z.mT @ Laplacian(graph, "unnormalized").matmul(z))
         turned = z @ turn if valid is None else (z @ turn)[valid]

@@ -69,9 +69,10 @@ def _assignment(labels: Tensor, graph: Graph) -> Tensor:
     wrong = wrong if graph.mask is None else wrong & graph.mask
     if wrong.any():
         first = tuple(wrong.nonzero()[0].tolist())
-        way = "labels / labels.sum(-1, keepdim=True), labels.softmax(-1) of logits, or labels.argmax(-1)"
-        got = f"a sum of {sums[first]:.4g} in row {first}"
-        raise ValueError(f"labels must have rows that sum to one if they are soft, got {got}; use {way}")
+        raise ValueError(
+            f"labels must have rows that sum to one if they are soft, got a sum of {sums[first]:.4g} in row {first}; "
+            "use labels / labels.sum(-1, keepdim=True), labels.softmax(-1) of logits, or labels.argmax(-1)"
+        )
     return labels.to(graph.weight.dtype)
 
 

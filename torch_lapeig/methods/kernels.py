@@ -317,9 +317,10 @@ class Isomap(KernelEmbedding):
         sizes = graph.connected_components().bincount().sort(descending=True).values.tolist()
         if len(sizes) > 1:
             shown = ", ".join(map(str, sizes[:10])) + (", …" if len(sizes) > 10 else "")
-            finding = f"the neighbourhood graph has {len(sizes)} connected components, of {shown} points"
-            advice = "use more neighbours or a larger radius, or embed each on its own"
-            raise ValueError(f"{finding}, and geodesics between them are infinite; {advice}")
+            raise ValueError(
+                f"the neighbourhood graph has {len(sizes)} connected components, of {shown} points, and geodesics "
+                "between them are infinite; use more neighbours or a larger radius, or embed each on its own"
+            )
         graph = graph.to_sparse()
         assert isinstance(graph.pattern, SparsePattern)
         if graph.metric in COORDINATES:

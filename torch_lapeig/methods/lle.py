@@ -125,10 +125,13 @@ def _warn_of_zeros(values: Tensor, operator: SymmetricOperator, indices: Tensor)
     norm = operator.pattern.sum_rows(operator.values.detach().abs()).max()
     zeros = max(groups - 1, int((values <= 10.0 * torch.finfo(values.dtype).eps * norm).sum()))
     if zeros:
-        finding = f"{zeros} eigenvalues after that of the constant column are zero to round-off"
-        reason = f"an arbitrary basis of what the weights reproduce, as of closed parts (here {groups} groups)"
-        advice = "use more neighbours or a larger reg, remove copies, or embed each group on its own"
-        checks.warn(f"{finding}: {reason}; {advice}", checks.GraphWarning)
+        checks.warn(
+            f"{zeros} eigenvalues after that of the constant column are zero to round-off: their columns are an "
+            "arbitrary basis of functions that the weights reproduce exactly, such as indicators of groups with all "
+            f"their neighbours within the group (here {groups} groups: far parts, copies of points); "
+            "use more neighbours or a larger reg, remove copies, or embed each group on its own",
+            checks.GraphWarning,
+        )
 
 
 def _residual_operator(indices: Tensor, weights: Tensor) -> SymmetricOperator:

@@ -409,9 +409,11 @@ def nystrom(new: NewAffinities, state: State, normalization: Normalization = "ra
         small = new.combined((share > 0).to(y), small.to(y)) > 0
     lost = (small & reached) | faint[:, None]
     if (lost & ~is_known).any():
-        finding = "an eigenvalue too close to the degree D of a new point cannot be extended to it"
-        advice = "rows there are zero; use fewer components or fewer neighbours"
-        checks.warn(f"{finding} (Nyström divides by 1 − λ / D): {advice}", checks.GraphWarning)
+        checks.warn(
+            "an eigenvalue too close to the degree of a new point cannot be extended to it (Nyström divides by "
+            "1 − λ / D): zero is returned there; use fewer components or fewer neighbours",
+            checks.GraphWarning,
+        )
     return torch.where(lost & is_known, state["rows"][same.clamp_min(0)], y)
 
 

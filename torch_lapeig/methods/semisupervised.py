@@ -341,9 +341,10 @@ def _rows_of_labels(labels: Tensor, shape: tuple[int, ...], n_classes: int | Non
         checks.check_non_negative(labels, "labels")
         return labels
     if labels.dtype.is_floating_point or labels.dtype.is_complex or labels.dtype == torch.bool:
-        got = f"{labels.dtype} of shape {tuple(labels.shape)}"
-        advice = "to propagate numbers use targets=labels, float, with NaN for none"
-        raise TypeError(f"labels must be integers, −1 for none, or soft, of shape {(*shape, 'C')}, got {got}; {advice}")
+        raise TypeError(
+            f"labels must be integers, −1 for none, or soft, of shape {(*shape, 'C')}, got {labels.dtype} of shape "
+            f"{tuple(labels.shape)}; to propagate numbers use targets=labels, float, with NaN for none"
+        )
     if tuple(labels.shape) != shape:
         raise ValueError(f"labels must have shape {shape}, one for each node, got {tuple(labels.shape)}")
     labels = labels.long() if mask is None else labels.long().masked_fill(~mask, UNLABELLED)
