@@ -55,9 +55,6 @@ def diffmap(
         solve: options of the eigensolve, a `Solve`, or just a solver.
         copy: write to a copy, and return it, as scanpy's functions do.
 
-    Raises:
-        TypeError, ValueError: no AnnData, neighbours or symmetric affinities; fewer than ``n_comps`` cells with any.
-
     Source: Coifman & Lafon 2006; Haghverdi, Buettner & Theis, *Bioinformatics* 31 (2015).
 
     >>> from types import SimpleNamespace
@@ -105,8 +102,6 @@ def spectral(
         adata, neighbors_key, copy: as for `diffmap`.
         n_comps: number of columns. seed: see `spectral_init`.
 
-    Raises: TypeError, ValueError: as `diffmap` and `spectral_init`.
-
     >>> from types import SimpleNamespace
     >>> from torch_lapeig import knn_graph
     >>> near = {"connectivities": knn_graph(torch.rand(60, 5), 8).to_scipy()}
@@ -146,8 +141,6 @@ def label_transfer(
         key_added: default ``f"{key}_transferred"``.
         class_prior: as of `HarmonicFunction`; the default expects the shares of the classes among the labels.
         unlabelled: words that also mark cells without a label; the default is scANVI's. () for no word.
-
-    Raises: TypeError: ``adata`` is not an AnnData. ValueError: as `diffmap`; no such column, or no label in it.
 
     Source: Zhu, Ghahramani & Lafferty, ICML 2003.
 

@@ -83,8 +83,6 @@ def spectral_init(
             component place more than 2k components.
         solve: options of the eigensolve; default a tolerance of 1e-6.
 
-    Raises: TypeError, ValueError: an invalid graph or invalid points; a batch or a mask; no edges.
-
     Source: McInnes, Healy & Melville, *UMAP* (2018), section 4.2; Belkin & Niyogi 2003.
 
     >>> from torch_lapeig import knn_graph
@@ -135,7 +133,6 @@ def rows_of(points: Any, name: str = "points") -> Any:
 
 
 def _graph_of(given: Any, num_nodes: int | None) -> Graph:
-    """Return the graph of any of the forms that `spectral_init` takes."""
     for name in ("graph_", "P"):  # of umap.UMAP, of openTSNE's affinities
         given = getattr(given, name, given)
     if isinstance(given, Tensor) and given.shape[:1] == (2,) and not given.is_floating_point():
@@ -184,11 +181,8 @@ def _by_components(graph: Graph, k: int, scale: str, solve: Solve, generator: to
         converged = converged and bool(pairs.converged.all())
     if (lacking := int(eigenvalues.isinf().all(0).sum())) > 0:
         way = f"; use k={sizes.max() - 1} at most" if sizes.max() > 1 else ""
-        checks.warn(
-            f"the last {lacking} of {k} columns are random: the largest component of the graph has {sizes.max()} nodes "
-            f"and as many eigenvectors, the trivial one included{way}",
-            checks.GraphWarning,
-        )
+        finding = f"the largest component of the graph has {sizes.max()} eigenvectors, with the trivial one{way}"
+        checks.warn(f"the last {lacking} of {k} columns are random: {finding}", checks.GraphWarning)
     return InitialLayout(columns, component, eigenvalues, residuals, converged and bool(residuals.isfinite().all()))
 
 

@@ -72,9 +72,7 @@ class SmoothnessCallback(Callback):
             a list with one entry for each call of the submodule in a step, None for a call that is not smoothed, such
             as a call with labelled points from another loader: ``lambda batch: [batch["near"][-1], None]``.
 
-    Raises: TypeError, ValueError: an argument of another type or out of range, a loss with learnable parameters; when
-    training begins, no such submodule, or manual optimisation; in a step, an output or a loss of wrong shape.
-    RuntimeError: a step that does not call the submodule.
+    Raises: RuntimeError: a step that does not call the submodule.
 
     Each of several processes computes and logs the smoothness of its own batches. Use ``drop_last=True`` in the data
     loader if the last batch would have fewer points than the graph has neighbours.
@@ -106,7 +104,7 @@ class SmoothnessCallback(Callback):
         if loss is not None:
             checks.check_instance(loss, "loss", nn.Module, "a module such as LaplacianSmoothness()")
         self.weight = checks.check_positive(weight, "weight")
-        self.module, self.name, self.nodes = module, name, nodes
+        self.module, self.name, self.nodes, self._who = module, name, nodes, f"SmoothnessCallback: module {module!r}"
         self.loss = LaplacianSmoothness() if loss is None else loss
         self.graph_from: Source = graph_from
         if any(parameter.requires_grad for parameter in self.loss.parameters()):
@@ -148,18 +146,13 @@ class SmoothnessCallback(Callback):
     def term(self, pl_module: LightningModule, batch: Any, calls: list[tuple[Any, Any]]) -> Tensor:
         """Return the weighted term of a step, given the inputs and outputs of the submodule's calls."""
         if not calls:
-            raise RuntimeError(
-                f"SmoothnessCallback: module {self.module!r} was not called in training_step, so it has no output to "
-                "smooth; name a submodule that training_step calls"
-            )
+            raise RuntimeError(f"{self._who} was not called in training_step; name a submodule that it calls")
         # Numbers of the points of each call; without a graph of all points the batch itself.
         nodes: Any = self.nodes(batch) if isinstance(self.graph_from, Graph) else [batch] * len(calls)
         parts = list(nodes) if isinstance(nodes, (list, tuple)) else [nodes] * len(calls)
         if len(parts) != len(calls):
-            raise ValueError(
-                f"SmoothnessCallback: nodes must return one entry for each of the {len(calls)} calls of module "
-                f"{self.module!r} in a step, got {len(parts)}; return a tensor, or None for a call not smoothed"
-            )
+            expected = f"one entry for each of the {len(calls)} calls of module {self.module!r} in a step"
+            raise ValueError(f"nodes must return {expected}, got {len(parts)}; None is for a call not smoothed")
         smoothed = [(part, *call) for part, call in zip(parts, calls, strict=True) if part is not None]
         if not smoothed:
             return torch.zeros((), device=pl_module.device)
@@ -170,32 +163,24 @@ class SmoothnessCallback(Callback):
     def _loss(self, part: Any, inputs: Any, y: Any) -> Tensor:
         if not isinstance(y, Tensor) or y.ndim not in (2, 3):
             arrived = tuple(y.shape) if isinstance(y, Tensor) else type(y).__name__
-            raise ValueError(
-                f"SmoothnessCallback: module {self.module!r} must return a tensor (N, k) or (B, N, k), got {arrived}; "
-                "name a submodule whose output has a row for each point"
-            )
+            raise ValueError(f"{self._who} must return (N, k) or (B, N, k), got {arrived}; name one that does")
         source = y if self.graph_from == "features" else inputs
         if isinstance(self.graph_from, Graph):
             if len(part) != len(y):
-                raise ValueError(
-                    f"SmoothnessCallback: module {self.module!r} returned {len(y)} rows for {len(part)} points; if a "
-                    "step calls it on other points, too, pass nodes=lambda batch: [numbers of the points, None]"
-                )
+                advice = "if a step calls it twice, pass nodes=lambda batch: [numbers of the points, None]"
+                raise ValueError(f"{self._who} returned {len(y)} rows for {len(part)} points; {advice}")
             source = self.graph_from.subgraph(torch.as_tensor(part, device=self.graph_from.weight.device)).to(y.device)
         elif callable(self.graph_from):
             source = self.graph_from(part)
         elif not isinstance(source, Tensor) or source.ndim < y.ndim:
             arrived = tuple(source.shape) if isinstance(source, Tensor) else type(source).__name__
-            raise ValueError(
-                f"SmoothnessCallback: module {self.module!r} must take a tensor of at least {y.ndim} axes first to "
-                f"build the graph from, got {arrived}; pass graph_from=lambda batch: ..."
-            )
+            raise ValueError(f"{self._who} must take {y.ndim} axes, got {arrived}; pass graph_from=lambda batch: ...")
         else:
             source = source.flatten(y.ndim - 1)
         loss: Tensor = self.loss(y, source.detach() if isinstance(source, Tensor) else source)
         if loss.ndim != 0:
             got = f'got shape {tuple(loss.shape)}; use reduction="mean", or .mean() in your own loss'
-            raise ValueError(f"SmoothnessCallback: loss must be a scalar, {got}")
+            raise ValueError(f"loss must be a scalar, {got}")
         return loss
 
 
@@ -211,7 +196,6 @@ class _Step:
         self.terms: list[SmoothnessCallback] = []
 
     def __call__(self, batch: Any, *args: Any, **kwargs: Any) -> Any:
-        """Return the step's loss plus the terms of the submodules that it called."""
         calls: list[list[tuple[Any, Any]]] = [[] for _ in self.terms]  # first argument and output of each
         with ExitStack() as hooks:
             for term, seen in zip(self.terms, calls, strict=True):

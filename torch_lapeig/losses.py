@@ -1,7 +1,7 @@
 """Losses on a graph: smoothness along its edges, orthogonality, and the spectral loss of parametric eigenmaps.
 
 An encoder trained with `SpectralLoss` spans the smallest eigenfunctions of the graph Laplacian; `Whitening` then turns
-its outputs into the eigenfunctions themselves, at new points as well.
+its outputs into the eigenfunctions themselves, at new points as well. All results have the dtype of ``y``.
 """
 
 from __future__ import annotations
@@ -46,10 +46,6 @@ def laplacian_smoothness(y: Tensor, graph: Graph, reduction: Reduction = "mean")
             not change with the unit of the weights. Self loops contribute to no reduction. Without edges the loss and
             its gradients are zero.
 
-    Returns: The loss in the dtype of ``y``.
-
-    Raises: TypeError: wrong dtype. ValueError: ``y`` of another shape than the graph's, unknown reduction.
-
     >>> path = Graph.from_edge_index(torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
     >>> laplacian_smoothness(torch.tensor([[0.0], [1.0], [3.0]]), path, "sum")
     tensor(5.)
@@ -80,10 +76,6 @@ def orthogonality(y: Tensor, graph: Graph | None = None, mask: Tensor | None = N
         graph: graph of the same nodes; its degrees are the weights.
         mask: bool ``(N,)`` or ``(B, N)``, True for valid rows; None with a graph, which has its own mask.
 
-    Returns: The penalty ``()`` in the dtype of ``y``.
-
-    Raises: TypeError: wrong dtype. ValueError: wrong shape, no edges, no valid row.
-
     >>> orthogonality(torch.tensor([[1.0, 1.0], [1.0, -1.0]]))
     tensor(0.)
     """
@@ -109,10 +101,6 @@ def whiten(y: Tensor, graph: Graph | None = None, mask: Tensor | None = None) ->
         graph: graph of the same nodes; gradients flow to its weights, too.
         mask: bool ``(N,)`` or ``(B, N)``, True for valid rows; None with a graph, which has its own mask.
 
-    Returns: Z, of the shape and dtype of ``y``, zero in rows of padding.
-
-    Raises: TypeError: wrong dtype. ValueError: wrong shape.
-
     >>> z = whiten(torch.randn(20, 3, dtype=torch.float64))
     >>> torch.dist(z.mT @ z, torch.eye(3)) < 1e-10
     tensor(True)
@@ -136,13 +124,10 @@ def spectral_loss(y: Tensor, graph: Graph) -> Tensor:
     rewarded, and their gradients are finite. A NaN or Inf outside padding makes the loss NaN.
 
     Args:
-        y: ``(N, k)`` or ``(B, N, k)``, of any float dtype; half precision is computed in float32. Gradients flow to it
-            and to the graph's weights, but not to rows of padding, which may hold any numbers.
+        y: as for `laplacian_smoothness`.
         graph: graph of the same nodes with symmetric affinities, of all points or of a mini-batch.
 
     Returns: The loss ``()`` in the dtype of ``y``, between 0 and 2 k; for a batch the mean over the graphs with edges.
-
-    Raises: TypeError: wrong dtype. ValueError: wrong shape, no edges, affinities that are not symmetric.
 
     >>> path = Graph.from_edge_index(torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
     >>> round(spectral_loss(torch.tensor([[0.0], [1.0], [2.0]]), path).item(), 5)  # λ_2
@@ -200,8 +185,6 @@ class LaplacianSmoothness(_GraphLoss):
     The graph may be built from the network's inputs, ``loss(y, x)``, or from features, ``loss(y, features.detach())``,
     or be given, ``loss(y, graph)``; in mini-batches ``graph.subgraph(nodes)``, see `laplacian_smoothness`.
 
-    Raises: TypeError, ValueError: invalid arguments; when called, see `laplacian_smoothness`.
-
     >>> x = torch.arange(5.0)[:, None]
     >>> LaplacianSmoothness(KNN(1), reduction="sum")(torch.ones(5, 2), x)
     tensor(0.)
@@ -222,10 +205,7 @@ class SpectralLoss(_GraphLoss):
     """`spectral_loss` as a module, with the graph built from points or given, as for `LaplacianSmoothness`.
 
     Args:
-        neighbors: rule of the graph of points.
-        weights: weighting of the edges; default ``HeatKernel("median")``.
-
-    Raises: TypeError, ValueError: invalid arguments; when called, see `spectral_loss`.
+        neighbors, weights: as for `LaplacianSmoothness`.
 
     >>> _ = torch.manual_seed(0)
     >>> x, encoder, loss = torch.rand(50, 2), torch.nn.Linear(2, 1), SpectralLoss(KNN(6))
@@ -253,8 +233,6 @@ class Whitening(FittedModule):
     Tensors (part of ``state_dict``, which loads into a fresh module of as many columns):
         mean: ``(k,)``. matrix: ``(k, k)``. eigenvalues_: ``(k,)`` in [0, 2].
 
-    Raises: TypeError, ValueError: ``n_components`` below 1, or no integer. RuntimeError: called before ``fit``.
-
     >>> z = torch.randn(40, 2, dtype=torch.float64)
     >>> graph = KNN(9)(z)
     >>> y, d = Whitening(2).fit(z, graph)(z), graph.pattern.sum_rows(graph.weight)
@@ -275,12 +253,9 @@ class Whitening(FittedModule):
     @torch.no_grad()
     @precision.full_precision
     def fit(self, y: Tensor, graph: Graph) -> Whitening:
-        """Set the map from outputs ``(N, k)`` at the nodes of one graph, and return the module.
+        """Set the map from linearly independent outputs ``(N, k)`` at the nodes of one graph, and return the module.
 
         The largest entry of each eigenvector is made positive.
-
-        Raises:
-            TypeError, ValueError: arguments of another dtype or shape; columns that are constant or linearly dependent.
         """
         check_graph(graph, "graph", "Whitening")
         columns, degrees, valid, nodes = _with_row_weights(y, graph, None, "Whitening.fit")
@@ -305,10 +280,7 @@ class Whitening(FittedModule):
 
     @precision.without_autocast
     def forward(self, y: Tensor) -> Tensor:
-        """Return eigenfunctions ``(..., k)`` at outputs ``(..., k)``, differentiable, in the dtype of ``y``.
-
-        Raises: RuntimeError: not fitted. TypeError, ValueError: not of k columns.
-        """
+        """Return eigenfunctions ``(..., k)`` at outputs ``(..., k)``, differentiable, in the dtype of ``y``."""
         self._check(y)
         self.check_fitted()
         columns = checks.half_to_float32(y)
@@ -321,7 +293,6 @@ class Whitening(FittedModule):
 
 
 def _columns(y: Tensor, graph: Graph, call: str) -> Tensor:
-    """Return ``y`` in float64, with zeros at padding."""
     check_graph(graph)
     columns = checks.half_to_float32(y)
 

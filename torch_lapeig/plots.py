@@ -56,14 +56,10 @@ def plot_embedding(
             and third, as the first is trivial.
         new: columns ``(Q, k)`` of new points, such as ``model.transform`` gives: rings, below the points.
         images: ``(N, height, width)``, or with 3 or 4 colours last: pictures of points, drawn instead of some dots.
-        parts: numbers of the nodes of each component (`Graph.nodes_of_components`): each has a separate panel.
+        parts: numbers of the nodes of each component (`Graph.nodes_of_components`): each has a panel, in a list.
         axes: to draw into, a sequence of them with ``parts``; default: a new figure of pyplot's.
         name: of the labels, above the legend or next to the colour bar.
         legend: whether to draw it, next to the (last) axes.
-
-    Returns: The axes, a list of them with ``parts``.
-
-    Raises: ImportError: without matplotlib. TypeError, ValueError: arguments of another kind, shape or range; a batch.
 
     >>> from matplotlib.figure import Figure
     >>> y = np.random.default_rng(0).random((50, 3))
@@ -128,8 +124,6 @@ def plot_spectrum(
         axes: to draw into; default: a new figure of pyplot's.
         label: of the line in a legend.
 
-    Raises: ImportError: without matplotlib. TypeError, ValueError: arguments of another kind, shape or range.
-
     >>> from matplotlib.figure import Figure
     >>> plot_spectrum([0.0, 0.1, 0.7], after=2, axes=Figure().subplots()).get_ylabel()
     'eigenvalue'
@@ -186,8 +180,6 @@ def plot_graph(
         graph: one graph. place: of each node: an `Embedding`, `Eigenpairs`, or an array ``(N, k)`` such as the points
             themselves; rows of padding may hold anything.
         labels, columns, axes, name, legend: as for `plot_embedding`.
-
-    Raises: ImportError, TypeError, ValueError: as `plot_embedding`; a batch, or a graph on several ranks.
 
     >>> from matplotlib.figure import Figure
     >>> from torch_lapeig import knn_graph
@@ -345,7 +337,6 @@ def _name_axes(axes: Axes, words: str, pair: tuple[int, int]) -> None:
 
 
 def _new_axes(count: int = 1) -> list[Axes]:
-    """Return the axes of a new figure of pyplot's, side by side."""
     from matplotlib import pyplot
 
     size = (6.4 if count == 1 else 1 + 4 * count, 4.8)

@@ -37,8 +37,6 @@ class AddLaplacianPE:
         eigenvalues: name of an attribute ``(B, k)`` for the eigenvalues, B = 1 for one graph; None to leave them out.
         normalization, random_signs, solve: see `laplacian_positional_encoding`.
 
-    Raises: TypeError, ValueError: an option of another type or out of range; see also `laplacian_positional_encoding`.
-
     >>> class Data(dict):  # in place of torch_geometric.data.Data
     ...     __getattr__ = dict.get
     >>> square = torch.tensor([[0, 1, 2, 3, 1, 2, 3, 0], [1, 2, 3, 0, 0, 1, 2, 3]])
@@ -135,8 +133,6 @@ class AddMagneticPE(AddLaplacianPE):
         q, normalization: see `MagneticLaplacian`.
         eigenvalues: name of an attribute ``(B, k)`` or ``(B, Qk)``; None for none. solve: see `AddLaplacianPE`.
 
-    Raises: TypeError, ValueError: an option of another type or out of range; see also `DirectedGraph`.
-
     >>> class Data(dict):  # in place of torch_geometric.data.Data
     ...     __getattr__ = dict.get
     >>> ring = torch.tensor([[0, 1, 2, 3], [1, 2, 3, 0]])
@@ -183,8 +179,6 @@ class AddSpectralFeatures(AddLaplacianPE):
         k: number of eigenpairs after the first, at least 1. The first pair, λ = 0, takes part too.
         attr_name: attribute ``(M, m)`` to add; None appends the columns to ``data.x``.
         normalize: see `spectral_signature`. eigenvalues, normalization, solve: see `AddLaplacianPE`.
-
-    Raises: TypeError, ValueError: as `AddLaplacianPE` and `spectral_signature`.
 
     >>> from torch_lapeig.methods import HeatResponse
     >>> class Data(dict):  # in place of torch_geometric.data.Data

@@ -73,11 +73,8 @@ class _GraphSampler(Sampler[list[int]]):
         for batch in self._batches(torch.Generator().manual_seed((self.seed << 31) + epoch)):
             yield batch
             if self._set not in (-1, epoch):
-                checks.warn(
-                    f"batches were drawn as those of epoch {epoch} before set_epoch({self._set}), as a DataLoader with "
-                    f"num_workers draws ahead; call set_epoch({self._set}) before the training is resumed",
-                    UserWarning,
-                )
+                finding = f"batches were drawn as those of epoch {epoch} before set_epoch({self._set}), as workers do"
+                checks.warn(f"{finding}; call it before the training is resumed", UserWarning)
                 self._set = -1
 
     @abstractmethod
@@ -105,13 +102,11 @@ class NeighborhoodSampler(_GraphSampler):
 
     Args:
         graph: one graph of all points, such as the result of `knn_graph`. Padding of its mask is left out.
-        batch_size: maximum number of nodes of a batch.
+        batch_size: maximum number of nodes of a batch, above ``neighbors``.
         neighbors: number of neighbours of each centre, chosen at random if it has more.
         seed: seed of the order of centres and the choice of neighbours.
         num_replicas, rank: number of processes, and number of this process; default: those of `torch.distributed` if it
             is initialised, else 1 and 0.
-
-    Raises: TypeError, ValueError: ``graph`` is a batch; ``batch_size`` does not hold a centre with its neighbours.
 
     >>> from torch_lapeig import knn_graph
     >>> graph = knn_graph(torch.rand(100, 2, generator=torch.Generator().manual_seed(0)), 5)
@@ -186,8 +181,6 @@ class EdgeSampler(_GraphSampler):
         graph: one weighted graph of all points.
         batch_size: number of nodes of a batch, even: two for each edge.
         seed, num_replicas, rank: as for `NeighborhoodSampler`.
-
-    Raises: TypeError, ValueError: ``graph`` is a batch, or has no edges; an odd ``batch_size``.
 
     >>> path = Graph.from_edge_index(torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
     >>> [sorted(batch) in ([0, 1], [1, 2]) for batch in EdgeSampler(path, 2)]

@@ -62,9 +62,7 @@ class Sharded(nn.Module):
     `torch.distributed.checkpoint` saves. It loads on any number of processes, all of which call ``load_state_dict``:
     see ``room_for``.
 
-    Raises: TypeError, ValueError: a module or options that need the whole graph in one process
-    (``components="separate"``) or random numbers; when called, on the process with invalid input. DistributedError:
-    another process has raised, or has other arguments.
+    Raises: DistributedError: another process has raised, or has other arguments.
 
     >>> from torch_lapeig import KNN, LaplacianEigenmaps
     >>> x, model = torch.rand(200, 3, dtype=torch.float64), LaplacianEigenmaps(2, KNN(12))
@@ -319,7 +317,6 @@ def sum_gradients(module: nn.Module, ranks: Ranks) -> None:
 
 
 def _facts_of_parameters(module: nn.Module) -> dict[str, object]:
-    """Return the facts of parameters on which all ranks must agree, except their values."""
     named = {f"parameter {name}": p for name, p in module.named_parameters()}
     return {name: f"{tuple(p.shape)} of {p.dtype}, requires_grad={p.requires_grad}" for name, p in named.items()}
 

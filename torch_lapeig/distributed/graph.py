@@ -46,8 +46,7 @@ class ShardedGraph(Graph):
             weight: ``(E,)``, float32 or float64, equal for both directions; gradients flow to it.
             nodes: number of nodes of this rank, ≥ 0.
 
-        Raises: TypeError, ValueError: on a rank with invalid arguments; on all ranks if an edge lacks its reverse, or
-        the reverse has another weight. DistributedError: on the other ranks.
+        Raises: DistributedError: another rank has invalid arguments.
         """
         call = "ShardedGraph.from_rows"
         ranks.agree(call, lambda: _facts_of_rows(row, col, weight, nodes))
@@ -82,8 +81,6 @@ def sharded_graph(points: ShardedPoints, rule: KNN | Radius) -> ShardedGraph:
 
     Args:
         points: points spread over ranks. rule: an exact `KNN`, or `Radius`.
-
-    Raises: TypeError: another rule. ValueError: an approximate search; the errors of the rule.
 
     >>> points = ShardedPoints.spread(torch.tensor([[0.0], [1.0], [3.0]]), Ranks())
     >>> sharded_graph(points, KNN(1)).weight.sum()

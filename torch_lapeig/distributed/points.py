@@ -47,8 +47,7 @@ class ShardedPoints:
     def spread(cls, x: Tensor, ranks: Ranks) -> ShardedPoints:
         """Spread the points of all ranks, ``(n_r, D)`` on rank r, n_r ≥ 0, by bisection along their longest directions.
 
-        Raises: TypeError, ValueError: on a rank with invalid points; on all ranks, fewer than two points in all.
-        DistributedError: another rank has raised an error; D or dtype differ between ranks.
+        Raises: DistributedError: another rank has raised an error; D or dtype differ between ranks.
         """
         ranks.agree("ShardedPoints.spread", lambda: _facts_of(x))
         sizes = ranks.sizes(len(x))
@@ -86,13 +85,11 @@ class ShardedPoints:
 
 
 def _facts_of(x: Tensor) -> dict[str, Any]:
-    """Return the facts of points on which all ranks must agree; raise if this rank's points are invalid."""
     checks.check_points(x, batched=False, min_points=0)
     return checks.facts_of_rows(x=x)
 
 
 def _facts_of_rows(y: Tensor, rows: int) -> dict[str, Any]:
-    """Return the facts of rows on which all ranks must agree; raise if the number of rows is wrong."""
     if len(y) != rows:
         raise ValueError(f"y must have {rows} rows to go with the points, got {len(y)}")
     return checks.facts_of_rows(y=y)

@@ -67,7 +67,7 @@ class Ranks:
         same_bits: whether small dense problems have equal results, to the last bit, on all ranks; if not, all use the
             first rank's.
 
-    Raises: TypeError, ValueError: no group, or a mesh of several dimensions. DistributedError: the others do not come.
+    Raises: DistributedError: the others do not come.
 
     >>> ranks = Ranks()
     >>> ranks.world, ranks.rank
@@ -210,7 +210,6 @@ class Ranks:
             raise self.alike(failure)
 
     def _same(self, text: str, failed: bool = False) -> bool:
-        """Return whether a text is equal on all ranks and no rank has failed."""
         mark = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=7).digest(), "big")
         seen = torch.tensor([failed, mark, -mark], dtype=torch.int64, device=self.device)
         bad, most, least = self.maximum(seen).tolist()
@@ -362,7 +361,6 @@ def _lent(x: Tensor) -> Tensor:
 
 @atexit.register
 def _part() -> None:
-    """Wait until no thread of gloo holds a tensor of this process."""
     # Such a thread releases its tensor shortly after the collective ends, and needs the interpreter to do so. If the
     # interpreter has ended, the process aborts with "terminate called without an active exception".
     deadline = time.monotonic() + PARTING
@@ -391,14 +389,12 @@ class _Linear(torch.autograd.Function):
 
 
 def _linear(x: Tensor, there: Exchange, back: Exchange) -> Tensor:
-    """Return the exchange of a tensor, with derivatives of any order."""
     if not checks.needs_derivatives(x):
         return there(x)
     return _Linear.apply(x, there, back)  # type: ignore[no-any-return]
 
 
 def _group_of(group: Any) -> Any:
-    """Return the process group of an argument, or None for this process only."""
     if isinstance(group, DeviceMesh):
         if group.ndim != 1:
             raise ValueError(f"group must be a mesh of one dimension, got {group.ndim}; use mesh['name']")

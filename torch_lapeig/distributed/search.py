@@ -216,7 +216,6 @@ def _sources(counts: list[int], device: torch.device) -> Tensor:
 
 
 def _blocks(n: int) -> Iterator[slice]:
-    """Return the rows of answers in blocks."""
     return (slice(begin, begin + ANSWERS) for begin in range(0, n, ANSWERS))
 
 

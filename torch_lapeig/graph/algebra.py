@@ -358,11 +358,7 @@ def _hear_beta_notice() -> None:
 
 
 def sum_of_groups(values: Tensor, group: Tensor, total: int) -> Tensor:
-    """Return Σ of the values ``(E, ...)`` of each of ``total`` groups; differentiable at any order and in any mode.
-
-    >>> sum_of_groups(torch.tensor([1.0, 2.0, 3.0]), torch.tensor([2, 0, 2]), 3)
-    tensor([2., 0., 4.])
-    """
+    """Return Σ of the values ``(E, ...)`` of each of ``total`` groups; differentiable at any order and in any mode."""
     if group.ndim == 2:
         return values.sum(1)
     wide = values.double() if values.dtype == torch.float32 else values

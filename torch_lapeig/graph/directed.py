@@ -6,6 +6,7 @@ They are built, stored and batched as a `Graph`. Functions that take a `Graph` o
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,18 +19,14 @@ from torch_lapeig.support.cached import derived_property
 class _OfAffinities(Graph):
     """Graph that has a `Graph` of affinities on the same edges."""
 
-    def affinities(self) -> Graph:
-        """Return the graph of affinities on the same edges, with gradients."""
-        raise NotImplementedError
-
     def _check(self, name: str, slack: float = 0.0) -> None:
         if self.similarity is not None:
             raise ValueError(f"similarity must be None in a {type(self).__name__}")
         super()._check(name, slack)
 
     @derived_property
-    def _components(self) -> Tensor:
-        return self.affinities().connected_components()
+    def _components(self: Any) -> Tensor:
+        return self.affinities().connected_components()  # type: ignore[no-any-return]
 
 
 class SignedGraph(_OfAffinities):

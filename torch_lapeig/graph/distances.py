@@ -30,8 +30,6 @@ class Precomputed:
         kind: content of the matrix ``(N, N)`` or ``(B, N, N)``: ``"affinity"`` (a `Graph` is accepted, too),
             ``"distance"`` or ``"kernel"``. Each method documents the kinds that it accepts.
 
-    Raises: ValueError: another ``kind``.
-
     >>> from torch_lapeig import MDS
     >>> x = torch.tensor([[0.0, 1.0, 3.0], [1.0, 0.0, 2.0], [3.0, 2.0, 0.0]])
     >>> y = MDS(1, metric=Precomputed("distance"))(x.double())
@@ -68,10 +66,8 @@ def check_distances(rows: Tensor, mirrored: Tensor, own: Tensor, round_off: floa
     """Raise ValueError unless distances equal their mirror images, and those ``own`` of points to themselves are 0."""
     rows, mirrored = rows.detach(), mirrored.detach()
     if not torch.allclose(rows, mirrored, atol=round_off * float(rows.abs().amax())):
-        raise ValueError(
-            f"distances must be symmetric, got entries that differ by up to {(rows - mirrored).abs().max():.3g}; use "
-            "(x + x.mT) / 2 of two measurements, x + x.mT of one triangle"
-        )
+        most, way = (rows - mirrored).abs().max(), "(x + x.mT) / 2 of two measurements, x + x.mT of one triangle"
+        raise ValueError(f"distances must be symmetric, got entries that differ by up to {most:.3g}; use {way}")
     check_zero(own, rows)
 
 
@@ -79,10 +75,8 @@ def check_zero(own: Tensor, rows: Tensor) -> None:
     """Raise ValueError unless distances ``own`` of points to themselves are 0, up to rounding, beside others."""
     # Rounding between a point and itself is below a hundredth of the largest distance.
     if own.numel() and (most := own.detach().amax()) > 0.01 * rows.detach().amax():
-        raise ValueError(
-            f"distances must be zero from each point to itself, got {most:.3g}; for affinities use another method, "
-            'such as LaplacianEigenmaps(neighbors=Precomputed("affinity"))'
-        )
+        advice = 'for affinities use another method, such as LaplacianEigenmaps(neighbors=Precomputed("affinity"))'
+        raise ValueError(f"distances must be zero from each point to itself, got {most:.3g}; {advice}")
 
 
 def check_given(found: Tensor) -> None:

@@ -53,8 +53,7 @@ class Graph:
             may be another one of `KNN`; weightings then read lengths in place of points.
         density_correction: α if `DensityCorrected` has weighted the graph, else 0.
 
-    Raises: TypeError, ValueError: invalid fields or weights. Unlike `with_weight`, the constructor accepts errors of
-    single weights of at most 1e-4 of the largest one, as finite differences need.
+    Unlike `with_weight`, the constructor accepts errors of single weights up to 1e-4 of the largest one.
 
     >>> graph = Graph.from_dense(torch.tensor([[0.0, 2.0], [2.0, 0.0]]))
     >>> graph.to_sparse().weight, graph.to_sparse().edge_index.tolist()
@@ -145,7 +144,6 @@ class Graph:
             raise ValueError(f"similarity must be positive, got a minimum of {r.min():.3g}")
 
     def _check_weights(self, name: str, allowed: float | Tensor) -> None:
-        """Raise unless weights are non-negative, and equal to the reversed edges' weights, up to ``allowed``."""
         checks.check_non_negative(self.weight, name, allowed)
         checks.check_symmetric(self.weight, self.pattern.transpose(self.weight), name, allowed)
 
@@ -165,7 +163,6 @@ class Graph:
         return f"{type(self).__name__}({nodes}, {edges}, {self.weight.dtype}, {self.weight.device})"
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the fields, without results computed from them."""
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.name != "_version"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -181,14 +178,11 @@ class Graph:
         Args:
             affinity: ``(N, N)`` or ``(B, N, N)``, float32 or float64; gradients flow to it.
             mask: bool ``(N,)`` or ``(B, N)``, True for valid nodes; rows of padding must be zero.
-
-        Raises: TypeError: not a dense float tensor. ValueError: not square, finite, non-negative or symmetric.
         """
         if isinstance(affinity, Tensor) and affinity.layout is not torch.strided:
-            raise TypeError(
-                f"affinity must be dense, got layout {affinity.layout}; use affinity.to_dense(), or of a = "
-                f"affinity.to_sparse_coo().coalesce() {cls.__name__}.from_edge_index(a.indices(), a.values(), len(a))"
-            )
+            way = f"{cls.__name__}.from_edge_index(a.indices(), a.values(), len(a))"
+            advice = f"use affinity.to_dense(), or of a = affinity.to_sparse_coo().coalesce() {way}"
+            raise TypeError(f"affinity must be dense, got layout {affinity.layout}; {advice}")
         checks.check_floating(affinity, "affinity")
         if affinity.ndim not in (2, 3) or affinity.shape[-1] != affinity.shape[-2]:
             raise ValueError(f"affinity must have shape (N, N) or (B, N, N), got {tuple(affinity.shape)}")
@@ -217,8 +211,6 @@ class Graph:
                 the result has shape ``(B, N)`` and a mask; ``y[graph.mask]`` are the rows in the order of ``batch``.
             num_graphs: B, needed where the last graphs have no nodes; default: the largest of ``batch`` plus one. Only
                 with ``batch``.
-
-        Raises: TypeError, ValueError: wrong dtypes or ranges; edges between graphs; weights that are not symmetric.
         """
         check_edge_index(edge_index)
         edges = edge_index.shape[1]
@@ -272,10 +264,7 @@ class Graph:
 
     @classmethod
     def from_scipy(cls: type[G], affinity: Any, dtype: torch.dtype = torch.float64) -> G:
-        """Build the graph of a symmetric, non-negative SciPy sparse matrix ``(N, N)``, on the CPU; zeros are dropped.
-
-        Raises: TypeError, ValueError: another matrix, or a ``dtype`` other than float32 and float64.
-        """
+        """Build the graph of a symmetric, non-negative SciPy sparse matrix ``(N, N)``, on the CPU, without zeros."""
         if not scipy.sparse.issparse(affinity):
             advice = checks.way_out(affinity, "affinity", "graph")
             raise TypeError(f"affinity must be a SciPy sparse matrix, got {checks.describe(affinity)}{advice}")
@@ -306,11 +295,9 @@ class Graph:
         expansion has no loops and another Laplacian. A hyperedge of δ nodes has δ² entries.
 
         Args:
-            hyperedge_index: int64 ``(2, M)``, node and hyperedge of each membership, as in PyTorch Geometric.
+            hyperedge_index: int64 ``(2, M)``, node and hyperedge of each membership, once, as in PyTorch Geometric.
             hyperedge_weight: ``(E,)``, non-negative, float32 or float64; default 1 in float32. Gradients flow to it.
             num_nodes: default: the largest node plus one.
-
-        Raises: TypeError, ValueError: arguments of other dtypes or ranges; a node twice in one hyperedge.
 
         >>> # {0, 1, 2} of weight 3 and {2, 3} of weight 2
         >>> members = torch.tensor([[0, 1, 2, 2, 3], [0, 0, 0, 1, 1]])
@@ -374,10 +361,7 @@ class Graph:
         return torch.stack([self.pattern.row.long(), self.pattern.col.long()])
 
     def with_weight(self: G, weight: Tensor) -> G:
-        """Return the graph with other weights on its edges, of the shape of ``weight``, with gradients.
-
-        Raises: TypeError, ValueError: another dtype or shape; weights that are not finite, non-negative and symmetric.
-        """
+        """Return the graph with other weights on its edges, of the shape of ``weight``, with gradients."""
         graph = self._with(weight=weight, density_correction=0.0)
         self.pattern.agree("Graph.with_weight", lambda: graph._check("weight"))
         return graph
@@ -406,7 +390,6 @@ class Graph:
 
     @property
     def _affinity(self) -> Tensor:
-        """Return W_ij on the edges."""
         r = self.similarity
         return self.weight if r is None else self.pattern.at_row(r) * self.weight / self.pattern.at_col(r)
 
@@ -453,10 +436,6 @@ class Graph:
                 number ``b * N + i``; of a dense batch all nodes must belong to one graph. For a bool mask, pass
                 ``mask.nonzero().flatten()``.
 
-        Returns: One graph of M nodes, without a mask. It may have no edges: then its smoothness is zero.
-
-        Raises: TypeError, ValueError: no nodes, or invalid numbers of nodes.
-
         >>> path = Graph.from_edge_index(torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
         >>> path.subgraph(torch.tensor([2, 1]))
         Graph(2 nodes, 2 stored edges, torch.float32, cpu)
@@ -476,10 +455,6 @@ class Graph:
 
         Edges of weight zero do not connect; an isolated node is a separate component. SciPy computes the labels on
         the CPU, label propagation on other devices.
-
-        >>> edges = torch.tensor([[0, 1, 3, 4], [1, 0, 4, 3]])
-        >>> Graph.from_edge_index(edges).connected_components()
-        tensor([0, 0, 1, 2, 2])
         """
         return self._components
 
@@ -546,10 +521,8 @@ def _times_exp(wide: Tensor, exponent: Tensor) -> Tensor:
 def check_graph(graph: Any, name: str = "graph", *consumers: str | type) -> None:
     """Raise TypeError unless ``graph`` is a `Graph` of affinities, or the error of a kind that consumers refuse."""
     if isinstance(graph, Graph) and graph.operator is not None:
-        raise TypeError(
-            f"{name} must be a Graph of affinities, got a {type(graph).__name__}; use "
-            f"{graph.operator}({name}) for its eigenpairs, or {name}.affinities()"
-        )
+        advice = f"use {graph.operator}({name}) for its eigenpairs, or {name}.affinities()"
+        raise TypeError(f"{name} must be a Graph of affinities, got a {type(graph).__name__}; {advice}")
     if not isinstance(graph, Graph):
         advice = checks.way_out(graph, name, "graph") or "; see Graph.from_edge_index, Graph.from_dense, knn_graph"
         raise TypeError(f"{name} must be a Graph, got {checks.describe(graph)}{advice}")
@@ -586,10 +559,8 @@ def check_batch(batch: Any, num_nodes: int, name: str = "batch") -> None:
         way = "; sort the nodes by graph" if (batch.diff() < 0).any() else f", got {int(batch[0])}"
         raise ValueError(f"{name} must be ascending from 0{way}")
     if num_nodes and (largest := int(batch[-1])) >= num_nodes + checks.LARGEST_WIDTH:
-        raise ValueError(
-            f"{name} must count the graphs from 0, got {largest} for {num_nodes} nodes; use "
-            f"{name}.unique(return_inverse=True)[1], which numbers them"
-        )
+        advice = f"use {name}.unique(return_inverse=True)[1], which numbers them"
+        raise ValueError(f"{name} must count the graphs from 0, got {largest} for {num_nodes} nodes; {advice}")
 
 
 def canonical_csr(matrix: Any, name: str) -> Any:
@@ -657,10 +628,9 @@ def _nodes_of(edge_index: Tensor) -> int:
     """Return the largest index plus one; raise ValueError if it far exceeds the number of edges."""
     nodes = int(edge_index.max()) + 1 if edge_index.numel() else 0
     if nodes > max(2**27, edge_index.shape[1]):  # hash values or addresses, not numbers of nodes
-        raise ValueError(
-            f"edge_index must hold the numbers of nodes, counted from 0, got {nodes - 1} among {edge_index.shape[1]} "
-            "edges; use edge_index.unique(return_inverse=True)[1], which numbers them, or give num_nodes"
-        )
+        got = f"{nodes - 1} among {edge_index.shape[1]} edges"
+        way = "edge_index.unique(return_inverse=True)[1], which numbers them, or give num_nodes"
+        raise ValueError(f"edge_index must hold the numbers of nodes, counted from 0, got {got}; use {way}")
     return nodes
 
 
@@ -672,8 +642,6 @@ def pad_batch(x: Tensor, batch: Tensor) -> tuple[Tensor, Tensor]:
     Args:
         x: points ``(M, D)``, of any dtype; gradients flow to it.
         batch: int64 ``(M,)``, ascending from 0: the graph of each point.
-
-    Raises: TypeError: not tensors, ``batch`` not int64. ValueError: other shapes, ``batch`` is not ascending.
 
     >>> pad_batch(torch.ones(3, 1), torch.tensor([0, 0, 1]))[1]
     tensor([[ True,  True],

@@ -94,8 +94,6 @@ class Landmarks:
         metric: as for `KNN`.
         seed: of the random choices.
 
-    Raises: TypeError: an argument of another type. ValueError: out of range; r > m; unknown words.
-
     >>> from torch_lapeig import LaplacianEigenmaps
     >>> x = torch.rand(500, 2, generator=torch.Generator().manual_seed(0))
     >>> model = LaplacianEigenmaps(2, Landmarks(50)).fit(x.double())
@@ -133,10 +131,9 @@ class Landmarks:
         with torch.no_grad():
             members, group, count = self._groups(x.detach())
         if count < 2:
-            raise ValueError(
-                f"x must hold at least two distinct points for Landmarks(m={self.m}), got copies of one only, as the "
-                f"{min(len(x), self.sample_size)} that landmarks are chosen from; drop copies, or use a larger m"
-            )
+            got = f"copies of one only, as the {min(len(x), self.sample_size)} that landmarks are chosen from"
+            advice = "drop copies, or use a larger m"
+            raise ValueError(f"x must hold at least two distinct points for Landmarks(m={self.m}), got {got}; {advice}")
         size = group.bincount(minlength=count).to(x.dtype)
         return sum_of_groups(x[members], group, count) / size[:, None]
 

@@ -224,8 +224,6 @@ class SparsePattern(PatternBase):
 
     Indices are copied, to int32 wherever it suffices, which is fastest in torch's sparse products.
 
-    Raises: TypeError, IndexError, ValueError: wrong dtypes, shapes or ranges; loops in spite of ``loops=False``.
-
     >>> path = SparsePattern(torch.tensor([0, 1, 1, 2]), torch.tensor([1, 0, 2, 1]), (3,))
     >>> path.squared_lengths(torch.tensor([[0.0], [1.0], [3.0]]))
     tensor([1., 1., 4., 4.])
@@ -420,10 +418,7 @@ class SparsePattern(PatternBase):
         return position, edge
 
     def restrict(self, nodes: Tensor) -> Part:
-        """Return the edges among ``nodes`` (int64 ``(M,)``), numbered in their order.
-
-        Raises: ValueError: numbers of no node, or a node twice.
-        """
+        """Return the edges among ``nodes`` (int64 ``(M,)``), numbered in their order."""
         count, loops = len(nodes), self.loops and None  # some nodes may have no loops
         if (found := native.edges_among(self.crow, self.col, nodes)) is not None:
             crow, row, col, edge = found
@@ -466,8 +461,6 @@ class DensePattern(PatternBase):
 
     Args:
         shape: ``(N,)`` or ``(B, N)``.
-
-    Raises: TypeError: a shape that holds no integers. ValueError: not one or two sizes, or negative sizes.
 
     >>> DensePattern((3,)).squared_lengths(torch.tensor([[0.0], [1.0], [3.0]]))
     tensor([[0., 1., 9.],
@@ -647,21 +640,17 @@ def check_edges(row: Tensor, col: Tensor, shape: tuple[int, ...], back: Tensor) 
     if not follows.all():
         e = int(follows.int().argmin())
         first, second = ((int(row[at]), int(col[at])) for at in (e, e + 1))
-        raise ValueError(
-            f"row and col must hold each edge once, ascending by row, then by col, got {first} before {second}; "
-            "see Graph.from_edge_index, which takes edges in any order"
-        )
+        got = f"{first} before {second}; see Graph.from_edge_index, which takes edges in any order"
+        raise ValueError(f"row and col must hold each edge once, ascending by row, then by col, got {got}")
     if len(shape) == 2 and len(row) and (row // n != col // n).any():
         e = int((row // n != col // n).int().argmax())
-        raise ValueError(
-            f"row and col must join nodes of one graph of the batch, got an edge ({int(row[e])}, {int(col[e])}) "
-            f"between graphs of {n} nodes"
-        )
+        edge = int(row[e]), int(col[e])
+        raise ValueError(f"row and col must join nodes of one graph of the batch, got an edge {edge} with N = {n}")
     lacks = (row[back] != col) | (col[back] != row)  # back: edges by second node; the reverses if every edge has one
     if lacks.any():
         e = int(lacks.int().argmax())
         here, there = (int(row[e]), int(col[e])), (int(col[back[e]]), int(row[back[e]]))
         edge = here if here < there else there[::-1]
         raise ValueError(
-            f"row and col must hold both directions of every edge, got {edge} without {edge[::-1]}; add the latter"
+            f"row and col must hold both directions of every edge, got {edge} without {edge[::-1]}; add it"
         )

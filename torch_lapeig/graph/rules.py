@@ -21,7 +21,14 @@ from torch_lapeig.graph.distances import blocks_of_rows, check_all_stored, check
 from torch_lapeig.graph.graph import WITHOUT_MASK, Graph, check_graph
 from torch_lapeig.graph.pattern import SparsePattern
 from torch_lapeig.graph.search import neighbors as search
-from torch_lapeig.graph.search.exact import COORDINATES, Metric, least_reach, radii_no_less
+from torch_lapeig.graph.search.exact import (
+    COORDINATES,
+    Metric,
+    least_reach,
+    pair_distances,
+    radii_no_less,
+    roots_no_less,
+)
 from torch_lapeig.graph.stored import weighted_by_stored
 from torch_lapeig.graph.weights import HeatKernel, Weighting, check_weighting
 from torch_lapeig.support import checks, precision
@@ -39,9 +46,7 @@ def _undirected_graph(
     """Return the undirected graph of directed edges of points; raise ValueError where a radius gives one set none."""
     shape, (row, col, recall) = tuple(x.shape[:-1]), edges
     if isinstance(rule, Radius) and len(row) == 0 and x.ndim == 2:
-        raise ValueError(
-            f"radius must reach at least one neighbour, got {rule.radius} and no edge; use a larger radius"
-        )
+        raise ValueError(f"radius must reach at least one neighbour, got {rule.radius}; use a larger radius")
     total = math.prod(shape)
     if self_loops:
         node = torch.arange(total, device=x.device) if mask is None else mask.flatten().nonzero().flatten()
@@ -81,10 +86,6 @@ def knn_graph(
         mask: bool ``(B, N)`` or ``(N,)``, False for padding.
         self_loops: add an edge of weight 1 from each point to itself.
 
-    Returns: The graph; its ``recall`` is 1 after an exact search, and measured by an approximate one.
-
-    Raises: TypeError: wrong dtype. ValueError: wrong rank, non-finite points, k out of range, an unknown option.
-
     >>> knn_graph(torch.tensor([[0.0], [1.0], [3.0]]), k=1).to_dense()
     tensor([[0.0000, 1.0000, 0.0000],
             [1.0000, 0.0000, 0.5000],
@@ -96,7 +97,6 @@ def knn_graph(
 
 @precision.full_precision
 def _graph_of(rule: KNN | Radius, x: Tensor, mask: Tensor | None, self_loops: bool = False) -> Graph:
-    """Return the graph of a rule."""
     if rule.metric not in COORDINATES:
         return _by_rows(rule, x, mask, self_loops)[0]
     if isinstance(rule, KNN):
@@ -130,7 +130,7 @@ def radius_graph(
         radius, metric: as for `Radius`.
         x, mask, self_loops: as for `knn_graph`.
 
-    Raises: TypeError, ValueError: wrong arguments, a radius whose square underflows, or, of a single graph, no edge.
+    Raises: ValueError: a radius that reaches no neighbour in a single set of points.
 
     >>> radius_graph(torch.tensor([[0.0], [1.0], [3.0]]), radius=1.5).to_dense()
     tensor([[0., 1., 0.],
@@ -237,21 +237,8 @@ def check_rule(neighbors: Any, others: str = "") -> None:
     except (TypeError, ValueError):  # not callable, or not a function of Python
         named = set()
     if isinstance(neighbors, type) or "mask" not in named:
-        raise TypeError(
-            f"neighbors must be KNN(k), Radius(r){others} or another NeighborRule, called as neighbors(x, mask), got "
-            f"{checks.describe(neighbors)}"
-        )
-
-
-def check_extends(neighbors: Any) -> ExtendingRule:
-    """Return the rule as an `ExtendingRule`; raise TypeError for a rule that cannot join new points."""
-    if not isinstance(neighbors, ExtendingRule):
-        name = getattr(neighbors, "__name__", type(neighbors).__name__)
-        raise TypeError(
-            f"neighbors must have the methods with_state and extend for new points, got {name} without them; use "
-            "KNN(k), Radius(r), or give it these methods: see torch_lapeig.graph.ExtendingRule"
-        )
-    return neighbors
+        expected = f"KNN(k), Radius(r){others} or another NeighborRule, called as neighbors(x, mask)"
+        raise TypeError(f"neighbors must be {expected}, got {checks.describe(neighbors)}")
 
 
 def graph_with_state(neighbors: Any, x: Tensor) -> tuple[Graph, Tensor]:
@@ -271,10 +258,8 @@ def _check_graph_of(graph: Any, x: Tensor, mask: Tensor | None) -> Graph:
         raise TypeError(f"neighbors must give a Graph of the points, got {checks.describe(graph)}")
     name = "the graph of neighbors"
     check_graph(graph, name)
-    if tuple(graph.shape) != tuple(x.shape[:-1]):
-        raise ValueError(
-            f"neighbors must give a graph of shape {tuple(x.shape[:-1])}, one node for each point, got {graph.shape}"
-        )
+    if tuple(graph.shape) != (shape := tuple(x.shape[:-1])):
+        raise ValueError(f"neighbors must give a graph of shape {shape}, one node for each point, got {graph.shape}")
     checks.check_same_device(graph.weight, name, x, "x")
     found = graph if graph.weight.dtype == x.dtype else graph.to(x.dtype)
     if mask is None or found.mask is mask:
@@ -286,9 +271,44 @@ def _check_graph_of(graph: Any, x: Tensor, mask: Tensor | None) -> Graph:
     return found
 
 
+class _OfPoints:
+    """Steps that `KNN` and `Radius` share."""
+
+    def __call__(self: Any, x: Tensor, mask: Tensor | None = None) -> Graph:
+        return _graph_of(self, x, mask)
+
+    def extend(self: Any, queries: Tensor, x: Tensor, state: Tensor) -> Extension:
+        """Return the edges of new points ``(Q, D)`` to the graph's points ``(N, D)``, with the state of `with_state`.
+
+        `Radius` joins points within the radius. With `KNN`, query q reaches point i if i is among the k nearest of q; i
+        reaches q if q is no farther than i's own k-th neighbour. ``symmetrize`` combines these two directions. The
+        search is exact, for every backend.
+        """
+        if self.metric not in COORDINATES:
+            found = distances(self.metric, queries, x)
+            chosen, reached, least = self._chosen(found), found <= state[:, 0], found.amin(1, keepdim=True)
+            query, point = (chosen | reached).nonzero(as_tuple=True)
+            directions = (chosen.int() + reached)[query, point]
+            # A point that is as near as points are to themselves, by round-off; the first of equal ones.
+            same = torch.where(least[:, 0] <= 2 * state[:, 1].amax(), (found == least).int().argmax(1), -1)
+        else:
+            within = search.radius_neighbors(x, state, queries, metric=self.metric)
+            keys, every = within.query * len(x) + within.point, torch.arange(len(queries), device=x.device)
+            if isinstance(self, KNN):
+                nearest = search.nearest_neighbors(x, min(self.k, len(x)), queries, metric=self.metric).indices
+                keys = torch.cat([keys, (every[:, None] * len(x) + nearest).flatten()])
+            keys, directions = keys.unique(return_counts=True)
+            query, point = keys // len(x), keys % len(x)
+            # The first point equal to each query, or of its direction with "cosine": equal points are within reach.
+            equal = within.squared_distances <= least_reach(self.metric, x.dtype) ** 2
+            first = torch.full_like(every, len(x)).scatter_reduce(0, within.query[equal], within.point[equal], "amin")
+            same = torch.where(first < len(x), first, -1)
+        return Extension(*kept_edges(query, point, directions, self.symmetrize, x.dtype), same, self.metric)
+
+
 @checks.with_advice
 @dataclass(frozen=True)
-class KNN:
+class KNN(_OfPoints):
     """The rule of `knn_graph` with its arguments: ``KNN(10)(x)`` is ``knn_graph(x, 10)``.
 
     Args:
@@ -305,8 +325,6 @@ class KNN:
         backend: of the search.
         recall: share of the true neighbours to be found, in (0, 1]; below 1 the search is approximate, through faiss.
             It is measured on a sample: the graph's ``recall``. New points are always searched exactly.
-
-    Raises: TypeError, ValueError: an argument of another type or out of range; when called, as `knn_graph`.
 
     >>> x = torch.tensor([[0.0], [1.0], [3.0]])
     >>> graph, radii = KNN(1).with_state(x)
@@ -338,10 +356,6 @@ class KNN:
                 raise ValueError(f'metric must be "euclidean" or "cosine" for an approximate search, got {self.metric}')
         checks.set_frozen(self, k=k, recall=None if self.recall is None else asked)
 
-    def __call__(self, x: Tensor, mask: Tensor | None = None) -> Graph:
-        """Return the graph of points ``(N, D)`` or ``(B, N, D)``."""
-        return _graph_of(self, x, mask)
-
     def with_state(self, x: Tensor) -> tuple[Graph, Tensor]:
         """Return the graph of points ``(N, D)``, and each point's distance ``(N,)`` to its k-th neighbour.
 
@@ -360,15 +374,10 @@ class KNN:
     def with_neighbors(self, found: search.Neighbors, x: Tensor) -> tuple[Graph, Tensor]:
         """Return the graph and the state of `with_state` from the result of a search."""
         graph = _undirected_graph(_directed_edges(found, None), self, x, None)
-        return graph, search.reach_of_points(x, found.indices[:, -1], self.metric)
-
-    def extend(self, queries: Tensor, x: Tensor, state: Tensor) -> Extension:
-        """Return the edges of new points ``(Q, D)`` to the graph's points ``(N, D)``, with the state of `with_state`.
-
-        Query q reaches point i if i is among the k nearest of q; i reaches q if q is no farther than i's own k-th
-        neighbour. ``symmetrize`` combines these two directions. The exact search finds them, for every backend.
-        """
-        return _extended(self, queries, x, state)
+        points, farthest = search.prepare(x, None, None, self.metric).points[0], found.indices[:, -1]
+        # A product has errors of up to 0.1 %, which would put points at exactly this distance out of reach.
+        squares = pair_distances(points, torch.arange(len(points), device=x.device), points, farthest)
+        return graph, roots_no_less(squares).clamp_min(least_reach(self.metric, x.dtype))
 
 
 @checks.with_advice
@@ -385,8 +394,6 @@ class NME:
     Args:
         symmetrize: as for `KNN`. metric: ``"euclidean"`` or ``"cosine"``.
         max_clusters: number of gaps that are looked at.
-
-    Raises: TypeError, ValueError: an argument of another type or out of range; when called, as `KNN`.
 
     >>> rule = KNN("nme")
     >>> rule, rule.number_of_neighbors(torch.eye(3).repeat_interleave(9, 0))
@@ -451,15 +458,13 @@ class NME:
 
 @checks.with_advice
 @dataclass(frozen=True)
-class Radius:
+class Radius(_OfPoints):
     """The rule of `radius_graph` with its arguments: ``Radius(0.5)(x)`` is ``radius_graph(x, 0.5)``.
 
     Args:
         radius: largest distance ‖x_i − x_j‖ of two points that are joined (of unit vectors for ``metric="cosine"``),
             positive. Belkin & Niyogi's ε bounds its square: their ε-neighbourhoods are ``Radius(ε ** 0.5)``.
         metric: as for `KNN`.
-
-    Raises: TypeError, ValueError: an argument of another type or out of range; when called, as `radius_graph`.
 
     >>> Radius(1.5)(torch.tensor([[0.0], [1.0], [3.0]])).connected_components()
     tensor([0, 0, 1])
@@ -473,10 +478,6 @@ class Radius:
         checks.set_frozen(self, radius=checks.check_positive(self.radius, "radius"))
         check_metric(self.metric)
 
-    def __call__(self, x: Tensor, mask: Tensor | None = None) -> Graph:
-        """Return the graph of points ``(N, D)`` or ``(B, N, D)``."""
-        return _graph_of(self, x, mask)
-
     def with_state(self, x: Tensor) -> tuple[Graph, Tensor]:
         """Return the graph of points ``(N, D)``, and the radius for each, ``(N,)``."""
         if self.metric not in COORDINATES:
@@ -485,10 +486,6 @@ class Radius:
 
     def _chosen(self, rows: Tensor) -> Tensor:
         return rows <= self.radius
-
-    def extend(self, queries: Tensor, x: Tensor, state: Tensor) -> Extension:
-        """Return the edges of new points ``(Q, D)`` to the graph's points ``(N, D)`` within the radius."""
-        return _extended(self, queries, x, state)
 
 
 @torch.no_grad()
@@ -515,30 +512,6 @@ def _by_rows(
     return _undirected_graph((row, col, 1.0), rule, x, mask, self_loops), state
 
 
-def _extended(rule: KNN | Radius, queries: Tensor, x: Tensor, state: Tensor) -> Extension:
-    """Return the edges of new points, which the points of the graph reach, and with `KNN` choose, or both."""
-    if rule.metric not in COORDINATES:
-        found = distances(rule.metric, queries, x)
-        chosen, reached, least = rule._chosen(found), found <= state[:, 0], found.amin(1, keepdim=True)
-        query, point = (chosen | reached).nonzero(as_tuple=True)
-        directions = (chosen.int() + reached)[query, point]
-        # A point that is as near as points are to themselves, by round-off; the first of equal ones.
-        same = torch.where(least[:, 0] <= 2 * state[:, 1].amax(), (found == least).int().argmax(1), -1)
-    else:
-        within = search.radius_neighbors(x, state, queries, metric=rule.metric)
-        keys, every = within.query * len(x) + within.point, torch.arange(len(queries), device=x.device)
-        if isinstance(rule, KNN):
-            nearest = search.nearest_neighbors(x, min(rule.k, len(x)), queries, metric=rule.metric).indices
-            keys = torch.cat([keys, (every[:, None] * len(x) + nearest).flatten()])
-        keys, directions = keys.unique(return_counts=True)
-        query, point = keys // len(x), keys % len(x)
-        # The first point equal to each query, or of its direction with "cosine": equal points are within reach.
-        equal = within.squared_distances <= least_reach(rule.metric, x.dtype) ** 2
-        first = torch.full_like(every, len(x)).scatter_reduce(0, within.query[equal], within.point[equal], "amin")
-        same = torch.where(first < len(x), first, -1)
-    return Extension(*kept_edges(query, point, directions, rule.symmetrize, x.dtype), same, rule.metric)
-
-
 # --- Rules and weightings together ------------------------------------------------------------------------------------
 
 GraphRule = NeighborRule | Precomputed
@@ -554,10 +527,8 @@ def check_rule_and_weights(neighbors: Any, weights: Any) -> Weighting | None:
     if not isinstance(neighbors, Precomputed) or neighbors.kind == "distance":
         return HeatKernel() if weights is None else weights
     if weights is not None:
-        raise ValueError(
-            f'weights must be None with Precomputed("affinity"), got {checks.describe(weights)}; weight the graph '
-            "beforehand"
-        )
+        got = checks.describe(weights)
+        raise ValueError(f'weights must be None with Precomputed("affinity"), got {got}; weight the graph beforehand')
     return None
 
 

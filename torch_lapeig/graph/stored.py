@@ -35,10 +35,9 @@ def weighted_by_stored(x: Any, weights: Weighting, mask: Tensor | None) -> Graph
     keys, place, directions = torch.cat([row * n + col, col * n + row]).unique(return_inverse=True, return_counts=True)
     lengths = sum_of_groups(distance, place, len(keys)) / directions
     if not torch.allclose(distance.detach(), lengths.detach()[place], atol=0):
-        raise ValueError(
-            "stored distances of a pair must be equal in both directions, got some that differ by up to "
-            f"{2 * (distance - lengths[place]).detach().abs().max():.3g}; use x.maximum(x.T) of a SciPy matrix"
-        )
+        most = 2 * (distance - lengths[place]).detach().abs().max()
+        got = f"some that differ by up to {most:.3g}; use x.maximum(x.T) of a SciPy matrix"
+        raise ValueError(f"stored distances of a pair must be equal in both directions, got {got}")
     pattern = SparsePattern.trusted(keys // n, keys % n, (n,), False)
     graph = Graph.trusted(pattern, directions.to(lengths) / 2, metric=Precomputed("distance"))
     return weights(*by_lengths(lengths, graph))._with(pattern=pattern, metric="euclidean")
@@ -53,10 +52,9 @@ def _as_tensor(x: Any) -> Tensor:
         index = torch.as_tensor(np.stack([stored.row, stored.col]))
         x = torch.sparse_coo_tensor(index, values, stored.shape, check_invariants=False)
     if getattr(x, "layout", None) not in (torch.sparse_coo, torch.sparse_csr):
-        raise TypeError(
-            "x must be a sparse matrix of stored distances, CSR or COO, which joins the pairs that it stores, got "
-            f'{checks.describe(x)}; of all distances take neighbors=KNN(10, metric=Precomputed("distance"))'
-        )
+        expected = "a sparse matrix of stored distances, CSR or COO, which joins the pairs that it stores"
+        advice = 'of all distances take neighbors=KNN(10, metric=Precomputed("distance"))'
+        raise TypeError(f"x must be {expected}, got {checks.describe(x)}; {advice}")
     if not x.is_floating_point():
         raise TypeError(f"x must hold distances in float32 or float64, got {x.dtype}; use abs(x), or x.float()")
     return checks.half_to_float32(x)  # type: ignore[no-any-return]

@@ -189,8 +189,6 @@ class KernelWeights(Weighting):
         kernel: f, elementwise from squared distances of any shape to finite, non-negative weights of the same shape. It
             may be a module with parameters, which are learned.
 
-    Raises: TypeError, ValueError: ``kernel`` is not callable; when called, it returns invalid weights.
-
     >>> x = torch.tensor([[0.0], [1.0], [3.0]])
     >>> from torch_lapeig import knn_graph
     >>> KernelWeights(lambda d2: 1 / (1 + d2))(x, knn_graph(x, 1)).weight
@@ -213,15 +211,11 @@ class KernelWeights(Weighting):
         values = self.kernel(squared_lengths.clone())  # which it may change
         checks.check_floating(values, "kernel(squared_lengths)")
         if values.shape != squared_lengths.shape:
-            raise ValueError(
-                f"kernel must return a weight for each squared distance, of shape {tuple(squared_lengths.shape)}, got "
-                f"{tuple(values.shape)}"
-            )
+            expected = f"a weight for each squared distance, {tuple(squared_lengths.shape)}"
+            raise ValueError(f"kernel must return {expected}, got shape {tuple(values.shape)}")
         if is_read and not (torch.isfinite(values) & (values >= 0)).all():
-            raise ValueError(
-                "kernel must return finite, non-negative weights of squared distances, got values from "
-                f"{values.detach().min():.3g} to {values.detach().max():.3g}"
-            )
+            got = f"values from {values.detach().min():.3g} to {values.detach().max():.3g}"
+            raise ValueError(f"kernel must return finite, non-negative weights of squared distances, got {got}")
         return values
 
     def extend(self, edges: NewEdges, state: Tensor) -> Tensor:
@@ -252,8 +246,6 @@ class HeatKernel(Weighting):
             dimension of the points, less the part of the missing edges.
         learnable: learn a factor of the bandwidth, t · exp(``log_factor``), which keeps it positive. The parameter
             ``log_factor`` starts at 0, in float32; use ``.double()`` for points in float64.
-
-    Raises: TypeError, ValueError: another ``t``, or an infinite one that is ``learnable``, as no factor changes it.
 
     >>> path = Graph.from_edge_index(torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
     >>> HeatKernel(2.0)(torch.tensor([[0.0], [1.0], [3.0]]), path).weight
@@ -321,8 +313,6 @@ class SelfTuning(Weighting):
             the m-th is a copy of the node, σ is the distance to its nearest neighbour that is no copy, with a
             `GraphWarning`.
 
-    Raises: TypeError, ValueError: ``m`` is no integer or below 1.
-
     >>> path = Graph.from_edge_index(torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
     >>> SelfTuning(1)(torch.tensor([[0.0], [1.0], [3.0]]), path).weight  # σ is 1, 1, 2
     tensor([0.3679, 0.3679, 0.1353, 0.1353])
@@ -366,9 +356,7 @@ class DensityCorrected(Weighting):
 
     Args:
         alpha: α in [0, 1]; 0 changes nothing.
-        weights: K; default ``HeatKernel("median")``.
-
-    Raises: TypeError, ValueError: invalid arguments; `ImprovedWeights` for K, or a graph that it has weighted.
+        weights: K, not `ImprovedWeights`; default ``HeatKernel("median")``.
 
     >>> path = Graph.from_edge_index(torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
     >>> # degrees are 1, 2, 1
@@ -434,8 +422,6 @@ class ImprovedWeights(Weighting):
     Args:
         t, learnable: as for `HeatKernel`.
 
-    Raises: TypeError, ValueError: as `HeatKernel`; when called, a graph that ImprovedWeights has weighted before.
-
     >>> path = Graph.from_edge_index(torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
     >>> ImprovedWeights(math.inf)(torch.zeros(3, 1), path).to_dense()  # 1/κ_j, κ is 1, 2, 1
     tensor([[0.0000, 0.5000, 0.0000],
@@ -480,7 +466,6 @@ def check_weighting(weights: Any) -> None:
 
 
 def _check_points(x: Tensor, graph: Graph) -> Tensor:
-    """Return the points of a graph, checked."""
     x = checks.half_to_float32(x)
     checks.check_floating(x, "x")
     if tuple(x.shape[:-1]) != tuple(graph.shape):

@@ -53,8 +53,7 @@ def align(
             Procrustes, Schönemann 1966); ``"signs"``: T = ±1 for each column; ``"order"``: the columns, each with a
             sign, whose inner products with those of the reference have the largest sum (SciPy's assignment).
 
-    Raises: TypeError, ValueError: another type, dtype or shape, numbers that are not finite; rows that do not determine
-    the rotation, such as fewer than k.
+    Raises: ValueError: rows that do not determine the rotation, such as fewer than k.
 
     Warns: DegeneracyWarning: a rotation mixes columns of eigenvalues of `Embedding` or `Eigenpairs` that are well
     separated, whose columns are determined but for signs.
@@ -83,11 +82,9 @@ def align(
         far = (known[..., :, None] - known[..., None, :]).abs()
         most = torch.maximum(known[..., :, None].abs(), known[..., None, :].abs())
         if ((far > APART * most) & (checks.primal(turn).square() > MIXED)).any():
-            checks.warn(
-                "the rotation mixes columns whose eigenvalues are well separated, and which are determined but for "
-                'signs: the embeddings differ by more than a choice of basis; use how="order", or look at distance',
-                checks.DegeneracyWarning,
-            )
+            finding = "the rotation mixes columns whose eigenvalues are well separated"
+            reason = "the embeddings differ by more than a choice of basis"
+            checks.warn(f'{finding}: {reason}; use how="order", or look at distance', checks.DegeneracyWarning)
     turn = turn.to(points.dtype)
     left, size = (
         torch.linalg.vector_norm(x, dim=(-2, -1)) for x in (precision.matmul(common, turn) - reference, reference)
@@ -102,23 +99,19 @@ def _rotation(inner: Tensor) -> Tensor:
     inner = inner / scale
     left, least, right = torch.linalg.svd(checks.primal(inner))
     if (least[..., -1] <= 1e-6 * least[..., 0]).any():
-        raise ValueError(
-            f"rows must determine the rotation of {inner.shape[-1]} columns, got common rows that leave one free; give "
-            'more rows, fewer columns, or how="signs"'
-        )
+        got = 'common rows that leave one free; give more rows, fewer columns, or how="signs"'
+        raise ValueError(f"rows must determine the rotation of {inner.shape[-1]} columns, got {got}")
     found = inner @ eigh(inner.mT @ inner).matrix_function(torch.rsqrt)
     exact: Tensor = left @ right + (found - checks.primal(found))  # squares lose half of the digits
     return exact
 
 
 def _signs(inner: Tensor) -> Tensor:
-    """Return the signs of the inner products of columns with those of the reference."""
     diagonal = checks.primal(inner).diagonal(dim1=-2, dim2=-1)
     return torch.diag_embed(torch.where(diagonal < 0, -1.0, 1.0).to(inner))
 
 
 def _order(inner: Tensor) -> Tensor:
-    """Return the signed columns of the identity whose inner products have the largest sum."""
     from scipy.optimize import linear_sum_assignment  # slow to import
 
     found = torch.zeros_like(inner).reshape(-1, *inner.shape[-2:])

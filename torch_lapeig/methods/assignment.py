@@ -70,7 +70,6 @@ def discretize(rows: Tensor, random: np.random.RandomState) -> tuple[Tensor, Ten
 
 
 def _rotation(matrix: Tensor) -> Tensor:
-    """Return the orthogonal matrix nearest to a square one."""
     u, _, v = torch.linalg.svd(matrix)
     return u @ v  # type: ignore[no-any-return]
 

@@ -10,9 +10,8 @@ import torch
 from torch import Tensor
 
 from torch_lapeig.eigen import Eigenpairs, Laplacian, Solve, Solver, eigenpairs
-from torch_lapeig.graph import KNN, NME, Graph
+from torch_lapeig.graph import KNN, NME, Graph, Weighting
 from torch_lapeig.graph.rules import GraphRule
-from torch_lapeig.graph.weights import Weighting
 from torch_lapeig.methods import assignment
 from torch_lapeig.methods.cuts import normalized_cut
 from torch_lapeig.methods.module import Embedding
@@ -63,9 +62,6 @@ class SpectralClustering(GraphEmbedding):
         means of k-means, else None. cluster_axes_: ``(k, k)``, one column for each cluster of the other ways, else
         None. eigenvalues_, residuals_: of the columns. gap_: ``()``, λ_{k+1} − λ_k, large if k suits the graph.
         n_clusters_: int, the number of clusters of nodes that have edges.
-
-    Raises (``fit``, ``forward``): TypeError, ValueError: see `knn_graph`, `radius_graph` and `eigenpairs`; a single
-    graph with fewer nodes of positive degree than clusters. ImportError: ``fit`` by k-means without scikit-learn.
 
     >>> x = torch.cat([torch.rand(30, 2), torch.rand(30, 2) + 2])
     >>> model = SpectralClustering(2, KNN(5)).fit(x)
@@ -226,8 +222,6 @@ class SpectralClustering(GraphEmbedding):
         The numbers begin with ``min_clusters``. With n nodes of positive degree they end at n − 1 at most, as n
         clusters of one node have no gap after them. ``x`` is as of ``fit``.
 
-        Raises: TypeError, ValueError: as ``fit``. ImportError: without scikit-learn (the extra ``sklearn``).
-
         >>> random = torch.Generator().manual_seed(0)
         >>> x = torch.cat([torch.rand(30, 2, generator=random) + 2 * i for i in range(3)])
         >>> path = SpectralClustering("eigengap", KNN(8), max_clusters=5).path(x)
@@ -276,7 +270,6 @@ class SpectralClustering(GraphEmbedding):
         return labels if self.label_isolated else labels.masked_fill(rows[:, 0] == 0, -1)
 
     def _nearest(self, rows: Tensor, found: Tensor) -> Tensor:
-        """Return the nearest of centres or axes of each row."""
         if self.assign_labels == "kmeans":
             return assignment.nearest_centre(rows[:, : found.shape[1]], found)
         is_signed = self.assign_labels == "discretize"
@@ -306,9 +299,7 @@ def _has_more_parts(laplacian: Laplacian, most: int) -> Tensor:
     """Return whether each graph has more components than ``most``, bool ``()`` or ``(B,)``; warn of these."""
     counts = laplacian.symmetric.nullity
     if (counts > most).any():
-        checks.warn(
-            f"the graph has {int(counts.max())} connected components, more than max_clusters={most}: {most} clusters "
-            "are returned, of several components each; use a larger max_clusters or more neighbours",
-            checks.GraphWarning,
-        )
+        finding = f"the graph has {int(counts.max())} connected components, more than max_clusters={most}"
+        advice = "some hold several; use a larger max_clusters or more neighbours"
+        checks.warn(f"{finding}: {most} clusters are returned, {advice}", checks.GraphWarning)
     return (counts > most).reshape(laplacian.graph.shape[:-1])

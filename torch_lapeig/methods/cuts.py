@@ -20,7 +20,7 @@ def normalized_cut(labels: Tensor, graph: Graph) -> Tensor:
     """Compute Σ_A cut(A, V∖A) / vol(A) over the clusters A (Shi & Malik 2000, section 2), in O(E·K).
 
     cut(A, V∖A) = Σ_{i∈A, j∉A} W_ij and vol(A) = Σ_{i∈A} d_i, so the value lies in [0, K] for K clusters. It is at least
-    λ_1 + … + λ_K of L y = λ D y. A cluster without volume (empty, or isolated nodes only) contributes 0.
+    λ_1 + … + λ_K of L y = λ D y. A cluster without volume contributes 0. A batch has a value of each graph.
 
     Args:
         labels: integers ``(N,)`` or ``(B, N)``, 0, 1, … and −1 for nodes of no cluster, whose edges to other nodes
@@ -29,10 +29,6 @@ def normalized_cut(labels: Tensor, graph: Graph) -> Tensor:
             are not checked). Their value is expected cut over expected volume, Σ_k h_kᵀ W (1 − h_k) / dᵀ h_k (Nazi et
             al., *GAP*, 2019).
         graph: graph of the same nodes. Gradients flow to its weights, and to soft assignments.
-
-    Returns: ``()``, or ``(B,)`` for a batch, of the dtype of the weights.
-
-    Raises: TypeError, ValueError: labels of another kind, shape or range; a graph that is not symmetric.
 
     >>> path = Graph.from_edge_index(torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
     >>> normalized_cut(torch.tensor([0, 0, 1]), path)  # 1/3 + 1/1
@@ -93,10 +89,6 @@ def refine_cut(labels: Tensor, graph: Graph, *, rounds: int = 50) -> Tensor:
         labels: integers ``(N,)`` or ``(B, N)``, 0, 1, … and −1 for nodes of no cluster, which stay so; or bool.
         graph: graph of the same nodes.
         rounds: maximum number of rounds. Some ten suffice for a thousand nodes.
-
-    Returns: int64, of the shape of ``labels``. Its `normalized_cut` is at most that of ``labels``, in float64.
-
-    Raises: TypeError: labels that are not integers. ValueError: as `normalized_cut`.
 
     >>> path = Graph.from_edge_index(torch.tensor([[0, 1, 1, 2, 2, 3], [1, 0, 2, 1, 3, 2]]))
     >>> refine_cut(torch.tensor([0, 1, 1, 1]), path)
@@ -176,5 +168,4 @@ class Moves(NamedTuple):
 
 
 def _over(cut: Tensor, volume: Tensor) -> Tensor:
-    """Return cut / volume, 0 without volume."""
     return torch.where(volume > 0, cut / torch.where(volume > 0, volume, 1), 0)

@@ -39,7 +39,7 @@ class LaplacianEigenmaps(GraphEmbedding):
     and to a learnable bandwidth. ``fit`` keeps the state for ``transform``.
 
     Args:
-        n_components: dimension of the embedding.
+        n_components: dimension of the embedding, below the number of nodes of positive degree.
         neighbors: rule of the graph, ``KNN(k)``, ``Radius(r)`` or another `NeighborRule`; or
             ``Precomputed("affinity")``: the module takes affinities ``(N, N)`` or ``(B, N, N)``, or a `Graph`, in
             place of points; or ``Precomputed("distance")``: sparse distances ``(N, N)`` of stored neighbours, without
@@ -69,17 +69,12 @@ class LaplacianEigenmaps(GraphEmbedding):
     Isolated nodes get a row of zeros and a `GraphWarning`. A batch is solved together; `EmbeddingModule` describes the
     treatment of its items, of half precision and of new points.
 
-    Tensors after ``fit`` (part of ``state_dict``, which loads into a fresh module of the same configuration):
-        embedding_: ``(N, n_components)``. eigenvalues_, residuals_: ``(n_components,)``, or with ``"separate"`` one
-        row for each component of two or more nodes (+∞ if it has no further column). gap_: the eigengap after
-        the last column, ``()`` or one for each such component.
+    Tensors after ``fit``: see `EmbeddingModule`; with ``"separate"`` eigenvalues_, residuals_ and gap_ have one row for
+    each component of two or more nodes (+∞ if it has no further column).
 
     New points are joined to training points by the rule of the graph, with the reach and the bandwidth of the training
     points. One that equals a training point gets its row (of the first of several copies), and one that no edge reaches
     gets zeros and a `GraphWarning`.
-
-    Raises (``fit``, ``forward``): TypeError, ValueError: see `knn_graph`, `radius_graph` and `eigenpairs`; a single
-    graph with fewer than n_components + 1 nodes of positive degree.
 
     >>> _ = torch.manual_seed(0)
     >>> x = torch.rand(60, 3, requires_grad=True)
@@ -135,48 +130,26 @@ class LaplacianEigenmaps(GraphEmbedding):
 
     @classmethod
     def improved(
-        cls,
-        n_components: int,
-        neighbors: GraphRule,
-        t: Bandwidth = "median",
-        *,
-        learnable: bool = False,
-        **options: Any,
+        cls, n_components: int, neighbors: GraphRule, t: Bandwidth = "median", *, learnable: bool = False, **more: Any
     ) -> LaplacianEigenmaps:
         """Build improved Laplacian eigenmaps of Baghani & Araabi: (D − W) y = λ y with `ImprovedWeights`.
 
         Args:
             n_components: as for the class. neighbors: ``Radius(ε)`` in the paper.
             t, learnable: as for `ImprovedWeights`; ``t`` is the paper's t times 4.
-            options: other arguments of the class, except ``weights`` and ``normalization``, which this method sets.
-
-        Raises: TypeError, ValueError: as the class.
-
-        >>> model = LaplacianEigenmaps.improved(2, KNN(6))
-        >>> model.normalization
-        'unnormalized'
+            more: other arguments of the class, except ``weights`` and ``normalization``, which this method sets.
         """
         weights = ImprovedWeights(t, learnable=learnable)
-        return cls(n_components, neighbors, weights, normalization="unnormalized", **options)
-
-    def forward(
-        self, x: Tensor | Graph, mask: Tensor | None = None, *, generator: torch.Generator | None = None
-    ) -> Tensor:
-        """Return the embedding ``(N, n_components)`` or ``(B, N, n_components)``, with gradients.
-
-        Args:
-            x, mask: as for `EmbeddingModule`; a `Graph`, of ``Precomputed("affinity")``, has its own mask.
-            generator: generator of random signs, on the device of ``x``; default: torch's own.
-
-        Raises: TypeError, ValueError: as `EmbeddingModule` and the class.
-        """
-        return self.embed(x, mask, generator=generator).embedding
+        return cls(n_components, neighbors, weights, normalization="unnormalized", **more)
 
     @precision.full_precision
     def embed(
         self, x: Tensor | Graph, mask: Tensor | None = None, *, generator: torch.Generator | None = None
     ) -> Embedding:
-        """Return the embedding of ``forward`` with eigenvalues, residuals and eigengap; the arguments are the same."""
+        """Return the embedding of ``forward`` with eigenvalues, residuals and eigengap; the arguments are the same.
+
+        ``generator`` draws random signs, on the device of ``x``; default: torch's own.
+        """
         checks.check_generator(generator)
         found = super().embed(x, mask=mask)
         if self.random_signs and self.training:
@@ -202,9 +175,6 @@ class LaplacianEigenmaps(GraphEmbedding):
             progress: show a bar for each reading (needs tqdm).
 
         ``embedding_`` holds the rows of the landmarks, ``train_points``, as the points are not kept.
-
-        Raises: TypeError, ValueError: invalid blocks; other rules than `Landmarks`. RuntimeError: ``resume`` without a
-        fit.
 
         >>> x = torch.rand(500, 3, dtype=torch.float64)
         >>> model = LaplacianEigenmaps(2, Landmarks(50)).fit_stream([x[:250], x[250:]])
@@ -327,11 +297,9 @@ def _warn_of_lengths(y: Tensor, values: Tensor, residuals: Tensor, nodes: Patter
         told = (flow + flow.mT).abs().maximum((own[..., :, None] - own[..., None, :]).abs())
         size, length = (nodes.sum(part.square().sum((-2, -1))).sqrt() for part in (cotangent, columns))
         if (equal & (told > math.sqrt(eps) * (size * length)[..., None, None])).any():
-            checks.warn(
-                'scale="unit" has no well-defined gradient at equal eigenvalues: column lengths depend on the basis, '
-                'and this gradient is valid for the current basis only; use scale="degree"',
-                checks.DegeneracyWarning,
-            )
+            finding = 'scale="unit" has no well-defined gradient at equal eigenvalues'
+            reason = "column lengths depend on the basis, and this gradient is valid for the current basis only"
+            checks.warn(f'{finding}: {reason}; use scale="degree"', checks.DegeneracyWarning)
 
     y.register_hook(warn)
 
@@ -345,12 +313,9 @@ def decayed(y: Tensor, pairs: Eigenpairs, time: float) -> Tensor:
     """Return columns of the last pairs times |1 − Λ|^time, up to signs; zero where all times do not decay."""
     first = pairs.values.shape[-1] - y.shape[-1]
     if time == math.inf and (lost := pairs.values.detach()[..., first:] <= LEAST_DECAY).any():
-        checks.warn(
-            f"{int(lost.sum())} columns have eigenvalues of at most {LEAST_DECAY}, as where the graph has several "
-            "components, and do not decay: they are zero; use a finite time, more neighbours, or "
-            'components="separate"',
-            checks.GraphWarning,
-        )
+        finding = f"{int(lost.sum())} columns have eigenvalues of at most {LEAST_DECAY}, as of several components"
+        advice = 'use a finite time, more neighbours, or components="separate"'
+        checks.warn(f"{finding}, and do not decay: they are zero; {advice}", checks.GraphWarning)
     projected = pairs.projected[..., first:, first:]
     sign = torch.where(projected.detach().diagonal(dim1=-2, dim2=-1) > 1, -1.0, 1.0).to(projected)
     least = torch.finfo(projected.dtype).eps
@@ -396,9 +361,6 @@ class DiffusionMap(LaplacianEigenmaps):
         solve: options of the eigensolve, a `Solve`, or just a solver.
 
     Tensors after ``fit``: as of `LaplacianEigenmaps`; ``eigenvalues_`` are 1 − μ.
-
-    Raises: as `LaplacianEigenmaps`; ValueError for ``weights`` that are `DensityCorrected` or `ImprovedWeights`, and a
-    `Graph` that is corrected already, unless ``alpha`` is 0.
 
     >>> x = torch.rand(80, 3, requires_grad=True)
     >>> model = DiffusionMap(2, KNN(9), alpha=1.0, time=2.0)

@@ -70,9 +70,6 @@ def spectral_function(pairs: Eigenpairs, phi: Response) -> Tensor:
 
     Returns: ``(m, k, k)`` or ``(B, m, k, k)``, of the dtype of the vectors: Hermitian for complex pairs.
 
-    Raises: TypeError, ValueError: arguments or responses of wrong type, dtype or shape; φ or its derivative is not
-    finite.
-
     >>> from torch_lapeig import Graph, Laplacian, eigenpairs
     >>> path = Graph.from_edge_index(torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
     >>> spectral_function(eigenpairs(Laplacian(path), 3), torch.exp)[0].diagonal()
@@ -97,8 +94,6 @@ def spectral_signature(pairs: Eigenpairs, phi: Response, *, normalize: bool = Fa
 
     Returns: ``(N, m)`` or ``(B, N, m)``, real for complex pairs, too; rows of padding and of isolated nodes are zero.
     If the rows of the pairs lie on several ranks: this rank's rows.
-
-    Raises: TypeError, ValueError: see `spectral_function`.
 
     >>> from torch_lapeig import Graph, Laplacian, eigenpairs
     >>> path = Graph.from_edge_index(torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
@@ -128,8 +123,6 @@ class SpectralFilter(nn.Module):
             ``nn.Sequential(nn.Linear(1, 32), nn.SiLU(), nn.Linear(32, m))``, or any function.
         bank: apply every response to every column. Otherwise response c belongs to column c, and a single response to
             all columns.
-
-    Raises: TypeError, ValueError: arguments of another type, shape or dtype; pairs whose rows lie on several ranks.
 
     >>> from torch_lapeig import KNN, Laplacian, eigenpairs
     >>> points = torch.rand(100, 3, generator=torch.Generator().manual_seed(0))
@@ -181,8 +174,7 @@ class SpectralFilter(nn.Module):
 class HeatResponse(nn.Module):
     """Heat kernel exp(−t λ), one response for each time.
 
-    ``times`` are a list of t, positive; ``learnable`` makes their logarithms parameters. Raises: TypeError, ValueError:
-    others.
+    ``times`` are a list of t, positive; ``learnable`` makes their logarithms parameters.
 
     >>> HeatResponse([1.0, 2.0])(torch.tensor([[1.0]]))
     tensor([[0.3679, 0.1353]])
@@ -205,8 +197,6 @@ class PolynomialResponse(nn.Module):
     Args:
         order: highest power, at least 0. channels: number of polynomials m.
         bound: largest eigenvalue expected, 2 for the normalised Laplacians.
-
-    Raises: TypeError, ValueError: an argument of another type or out of range.
 
     >>> PolynomialResponse(3)(torch.tensor([[0.0], [1.0]])).tolist()
     [[1.0], [1.0]]
@@ -233,7 +223,7 @@ class WaveResponse:
 
     The paper takes 100 energies from ln λ_1 + 2σ to ln λ_k − 2σ, and for σ seven times their distance.
 
-    ``energies`` are a list of e, ``sigma`` is σ, positive. Raises: TypeError, ValueError: others.
+    ``energies`` are a list of e, ``sigma`` is σ, positive.
 
     >>> WaveResponse([0.0], 1.0)(torch.tensor([[0.0], [1.0]])).tolist()
     [[0.0], [1.0]]
@@ -264,9 +254,6 @@ class WaveletResponse:
         levels: from 0 to 30. bound: largest eigenvalue, 2 for the normalised Laplacians, where p are the eigenvalues
             of (I + D⁻¹ W) / 2.
 
-    Raises: TypeError, ValueError: an argument of another type or out of range; when called, an eigenvalue above
-    ``bound``.
-
     >>> WaveletResponse(1)(torch.tensor([[1.0]]))
     tensor([[0.5000, 0.2500, 0.2500]])
     """
@@ -289,7 +276,6 @@ class WaveletResponse:
 
 
 def _listed(values: Sequence[float], name: str) -> list[float]:
-    """Return the numbers of a list or tensor that is not empty."""
     numbers = values.tolist() if hasattr(values, "tolist") else values
     if not isinstance(numbers, (list, tuple)) or not numbers:
         raise TypeError(f"{name} must be a list of at least one number, got {checks.describe(values)}")

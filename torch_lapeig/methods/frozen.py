@@ -15,9 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from torch_lapeig.graph import Radius
+from torch_lapeig.graph import NewEdges, Radius, Weighting
 from torch_lapeig.graph.search.exact import Metric, measured
-from torch_lapeig.graph.weights import NewEdges, Weighting
 from torch_lapeig.support import checks
 from torch_lapeig.support.fitted import State
 

@@ -19,10 +19,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from torch_lapeig.eigen import Laplacian, Operator
-from torch_lapeig.eigen.linear import solve_linear
-from torch_lapeig.graph import Graph
-from torch_lapeig.graph.pattern import SparsePattern
+from torch_lapeig.eigen import Laplacian, Operator, solve_linear
+from torch_lapeig.graph import Graph, SparsePattern
 from torch_lapeig.graph.weights import inverse_power
 from torch_lapeig.support import checks
 
@@ -78,12 +76,9 @@ class Grounded(Operator):
                     self.rest = (*found[:2], Grounded(found[2], (self.free & ~hard).reshape(-1)))
                     break
         if self.rest is None:
-            checks.warn(
-                f"harmonic functions are not computed at {int(hard.sum())} of {int(self.free.sum())} nodes without "
-                "a label, which only tiny weights join to labels: their scores or gradients are zero; use a "
-                "larger bandwidth or more neighbours",
-                checks.ConvergenceWarning,
-            )
+            those = f"{int(hard.sum())} of {int(self.free.sum())} nodes that only tiny weights join to labels"
+            advice = "their scores or gradients are zero; use a larger bandwidth or more neighbours"
+            checks.warn(f"harmonic functions are not computed at {those}: {advice}", checks.ConvergenceWarning)
             return torch.where(hard[..., None], 0, z).reshape(g.shape)
         group, steps, system = self.rest
         columns = flow.reshape(len(group), -1).cpu().numpy().T

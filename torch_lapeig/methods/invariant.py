@@ -26,8 +26,6 @@ class SignInvariant(nn.Module):
         phi: network on nodes: gets v and −v as ``(2, ..., k, N, 1)``, or with eigenvalues as ``(2, ..., k, N, 2)``, and
             returns ``(2, ..., k, N, w)``. It may mix nodes, and must not mix vectors or signs.
 
-    Raises: TypeError, ValueError: ``phi`` is not a function, or returns another shape; vectors that are complex.
-
     >>> encode = SignInvariant(nn.Sequential(nn.Linear(1, 16), nn.SiLU(), nn.Linear(16, 4)))
     >>> vectors = torch.randn(10, 3)
     >>> torch.allclose(encode(vectors), encode(vectors * torch.tensor([1.0, -1.0, -1.0])))
@@ -77,9 +75,6 @@ class StableEncoding(nn.Module):
             pairs the entries are complex: ρ may take ``a.abs()``, or both parts, ``torch.view_as_real(a).flatten(-2)``.
         columns: number of columns at once: memory is O(N · columns · m), and the backward pass computes each part
             again. None: all.
-
-    Raises: TypeError, ValueError: an argument of another type, shape or range; see also `spectral_function`; pairs
-    whose rows lie on several ranks; ρ returns another shape or takes no complex numbers.
 
     >>> from torch_lapeig import KNN, Laplacian, eigenpairs
     >>> pairs = eigenpairs(Laplacian(KNN(5)(torch.rand(50, 3))), 8)
@@ -171,8 +166,6 @@ def canonicalize(pairs: Eigenpairs, *, tolerance: float | None = None) -> Canoni
     Args:
         pairs: of `eigenpairs`, orthonormal. Eigenvalues closer than ten residuals or 50 eps of the largest are equal.
         tolerance: tolerance of ‖P e_i‖ and ‖P x‖; default √eps.
-
-    Raises: TypeError, ValueError: arguments of another type or range; vectors not orthonormal, or on several ranks.
 
     >>> from torch_lapeig import Graph, Laplacian, eigenpairs
     >>> tree = torch.tensor([[0, 0, 0, 1, 2, 3, 3, 4], [1, 2, 3, 0, 0, 0, 4, 3]])

@@ -11,10 +11,9 @@ from torch import Tensor, nn
 
 from torch_lapeig.eigen import Eigenpairs, Solve, Solver, eigenpairs
 from torch_lapeig.eigen.gradient.matrix_functions import function_of_matrix
-from torch_lapeig.graph import KNN, NeighborRule, Precomputed
+from torch_lapeig.graph import KNN, DensePattern, NeighborRule, Precomputed, SparsePattern
 from torch_lapeig.graph.algebra import geodesic_distances
 from torch_lapeig.graph.distances import check_distances, distances, edge_lengths
-from torch_lapeig.graph.pattern import DensePattern, SparsePattern
 from torch_lapeig.graph.rules import check_rule, graph_with_state
 from torch_lapeig.graph.search.exact import COORDINATES, differentiable_squared_distances, measured
 from torch_lapeig.methods.frozen import Frozen, fixed_points, squared_to_all
@@ -156,11 +155,7 @@ class MDS(KernelEmbedding):
             ``(Q, N)`` from new points to the training points, in place of points.
         solve: options of the eigensolve, a `Solve`, or just a solver.
 
-    Tensors after ``fit`` (part of ``state_dict``, which loads into a fresh module of the same configuration):
-        embedding_: ``(N, n_components)``. eigenvalues_: of K̃, descending, ``(n_components,)``. residuals_:
-        ‖K̃ v − λ v‖, ``(n_components,)``. gap_: ``()``.
-
-    Raises (``fit``, ``forward``): ValueError: fewer positive eigenvalues than components; other numbers than distances.
+    Tensors after ``fit``: see `EmbeddingModule`; eigenvalues_ are those of K̃.
 
     >>> x = torch.tensor([[0.0, 0.0], [3.0, 0.0], [0.0, 4.0], [3.0, 4.0]])
     >>> y = MDS(2)(x)
@@ -169,11 +164,7 @@ class MDS(KernelEmbedding):
     """
 
     def __init__(
-        self,
-        n_components: int = 2,
-        *,
-        metric: Literal["euclidean"] | Precomputed = "euclidean",
-        solve: Solve | Solver | None = None,
+        self, n_components: int = 2, *, metric: str | Precomputed = "euclidean", solve: Solve | Solver | None = None
     ) -> None:
         super().__init__(n_components, solve)
         if not isinstance(metric, (str, Precomputed)) or metric not in ("euclidean", Precomputed("distance")):
@@ -206,12 +197,7 @@ class KernelPCA(KernelEmbedding):
         degree, coef0: of ``"poly"``, an integer ≥ 1 and any number.
         solve: options of the eigensolve, a `Solve`, or just a solver.
 
-    Tensors after ``fit`` (part of ``state_dict``, which loads into a fresh module of the same configuration):
-        embedding_: ``(N, n_components)``. eigenvalues_: of the centred kernel, descending, and residuals_,
-        ``(n_components,)``.
-
-    Raises (``fit``, ``forward``):
-        ValueError: fewer positive eigenvalues than components; a kernel of another shape, not finite, or not symmetric.
+    Tensors after ``fit``: see `EmbeddingModule`; eigenvalues_ are those of the centred kernel.
 
     >>> x = torch.rand(20, 3, requires_grad=True)
     >>> KernelPCA(2, "rbf", gamma=0.5)(x).shape
@@ -287,12 +273,10 @@ class Isomap(KernelEmbedding):
         seed: seed of the drawn landmarks.
         solve: options of the eigensolve, a `Solve`, or just a solver.
 
-    Tensors after ``fit`` (part of ``state_dict``, which loads into a fresh module of the same configuration):
-        embedding_: ``(N, n_components)``. eigenvalues_: of K̃ of the landmarks, descending, and residuals_,
-        ``(n_components,)``. geodesics_: of all points to the landmarks, ``(N, L)``. landmarks_: int64 ``(L,)``.
+    Tensors after ``fit``: see `EmbeddingModule`; eigenvalues_ are those of K̃ of the landmarks. geodesics_: of all
+    points to the landmarks, ``(N, L)``. landmarks_: int64 ``(L,)``.
 
-    Raises (``fit``, ``forward``):
-        ValueError: a graph of several components; fewer positive eigenvalues than components; landmarks out of range.
+    Raises: ValueError: a graph of several components.
 
     >>> angle = torch.linspace(0, 3, 40, dtype=torch.float64)  # half a circle
     >>> x = torch.stack([angle.cos(), angle.sin()], 1)

@@ -121,11 +121,8 @@ class OnLandmarks:
         rest = 1 - projected.detach().diagonal(dim1=-2, dim2=-1)
         least = 1e-3  # as with Nyström's formula
         if (small := rest < least).any():
-            checks.warn(
-                f"{int(small.sum())} eigenvalues are within {least} of 1, so that points do not determine their "
-                "columns: these are zero; use fewer components or more landmarks",
-                checks.GraphWarning,
-            )
+            those = f"{int(small.sum())} eigenvalues are within {least} of 1, and points do not determine their columns"
+            checks.warn(f"{those}: these are zero; use fewer components or more landmarks", checks.GraphWarning)
         growth = function_of_matrix(projected, lambda value: (1 - value).clamp_min(least) ** -0.5)
         y = precision.matmul(y, growth).masked_fill(small[..., None, :], 0)
         if self.layer.scale == "unit":  # the constant column of N points is N^-½
@@ -182,10 +179,8 @@ def _sample_of(blocks: Any, rule: Landmarks, progress: bool) -> Tensor:
         chosen = torch.randperm(blocks.shape[0], generator=generator)[: rule.sample_size].sort().values
         return next(_blocks_of([blocks[chosen.numpy() if isinstance(blocks, np.ndarray) else chosen]], False, ""))
     if isinstance(blocks, Iterator):
-        raise TypeError(
-            "blocks must start again each time they are iterated, because they are read twice, got "
-            f"{checks.describe(blocks)}; give an array, a list, a DataLoader or an object with __iter__"
-        )
+        got = f"{checks.describe(blocks)}; give an array, a list, a DataLoader or an object with __iter__"
+        raise TypeError(f"blocks must start again each time they are iterated, because they are read twice, got {got}")
     # Each point draws a number, and those with the largest are the sample, however many points there are.
     sample, drawn = None, torch.empty(0)
     for block in _blocks_of(blocks, progress, "sample"):

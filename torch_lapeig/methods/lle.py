@@ -10,11 +10,9 @@ import torch
 from torch import Tensor
 
 from torch_lapeig.eigen import Eigenpairs, Solve, Solver, SymmetricOperator, eigenpairs
-from torch_lapeig.graph import KNN, nearest_neighbors
+from torch_lapeig.graph import KNN, Neighbors, SparsePattern, nearest_neighbors
 from torch_lapeig.graph.algebra import sum_of_groups
-from torch_lapeig.graph.pattern import SparsePattern
 from torch_lapeig.graph.search.exact import least_reach, measured
-from torch_lapeig.graph.search.neighbors import Neighbors
 from torch_lapeig.methods.module import EmbeddingModule
 from torch_lapeig.support import checks, precision
 from torch_lapeig.support.fitted import State, in_blocks
@@ -32,19 +30,16 @@ class LLE(EmbeddingModule):
     copies), and a gradient of zero. The computation is in float64: the eigenvalues are often 10⁻¹⁰ of the largest.
 
     Args:
-        n_components: dimension of the embedding.
+        n_components: dimension of the embedding, below the number of points.
         neighbors: ``KNN(k)`` for the k nearest points of each point, with the default ``symmetrize``, which is not
             applied. No other rule is possible. With ``metric="cosine"`` the points scaled to length 1 are embedded.
         reg: regularisation of the local Gram matrices, relative to their trace, positive.
         solve: options of the eigensolve, a `Solve`, or just a solver. By default `Lobpcg` with `SparseFactors`.
 
-    Tensors after ``fit`` (part of ``state_dict``, which loads into a fresh module of the same configuration):
-        embedding_: ``(N, n_components)``. eigenvalues_: ascending, and residuals_, ``(n_components,)``.
+    Tensors after ``fit``: see `EmbeddingModule`.
 
     A `GraphWarning` reports further eigenvalues that are zero, as where groups of points (far parts, many copies) have
     all their neighbours within the group: the first columns then only separate the groups.
-
-    Raises (``fit``, ``forward``): ValueError: not more points than components.
 
     >>> y = LLE(2, KNN(8))(torch.rand(60, 3, dtype=torch.float64))
     >>> torch.allclose(y.T @ y, torch.eye(2, dtype=torch.float64))
@@ -56,10 +51,8 @@ class LLE(EmbeddingModule):
     ) -> None:
         super().__init__(n_components, solve)
         if not isinstance(neighbors, KNN) or neighbors.symmetrize != KNN.symmetrize:
-            raise TypeError(
-                "neighbors must be KNN(k), not symmetrised, as each point is reconstructed from its own k nearest, "
-                f"got {neighbors if isinstance(neighbors, KNN) else checks.describe(neighbors)}"
-            )
+            got = neighbors if isinstance(neighbors, KNN) else checks.describe(neighbors)
+            raise TypeError(f"neighbors must be KNN(k), not symmetrised, as a point has its own k nearest, got {got}")
         refuse("LLE", neighbors=neighbors)
         self.neighbors = neighbors
         self.reg = checks.check_positive(reg, "reg")
@@ -82,7 +75,6 @@ class LLE(EmbeddingModule):
         return {name: value.to(x.dtype) for name, value in zip(self.FITTED, columns, strict=True)}
 
     def _nearest(self, points: Tensor, queries: Tensor | None) -> Neighbors:
-        """Return the k nearest of each point among the others, or of each new point."""
         rule: Any = self.neighbors
         k = min(rule.k, len(points) - (queries is None))
         return nearest_neighbors(points, k, queries, metric=rule.metric, backend=rule.backend, recall=rule.recall)

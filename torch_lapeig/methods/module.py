@@ -57,7 +57,8 @@ class Embedding(NamedTuple):
     @property
     def columns(self) -> Tensor:
         """Return ``embedding`` by its name before version 0.3."""
-        return checks.renamed(self, "columns", "embedding")  # type: ignore[no-any-return]
+        checks.warn("Embedding.columns is now embedding; the old name goes with version 0.4", FutureWarning)
+        return self.embedding
 
 
 def check_solve(solve: Any) -> Solve | Solver | None:
@@ -90,8 +91,6 @@ class PointsModule(FittedModule):
 
         A training point gets its training row. For a module of pairs, ``x_new`` holds the pairs of new and training
         points, ``(Q, N)``. The result has the dtype of ``x_new``; memory is bounded.
-
-        Raises: RuntimeError: not fitted. TypeError, ValueError: points unlike those of the fit, or not finite.
         """
         self.check_fitted()
         state = {name: checks.half_to_float32(value) for name, value in self._fitted().items()}
@@ -129,11 +128,9 @@ class PointsModule(FittedModule):
         points, mask = self._checked(checks.half_to_float32(x), None)
         if len(shape := shape_of(points)) > 1:
             given = f"(N, {'N' if self.pairs_given else 'D'})"
-            raise ValueError(
-                f"fit takes one set of points {given}, got a batch of shape {tuple(getattr(x, 'shape', shape))}: a "
-                "module keeps the fit of one set; fit the sets one by one, each in a separate module, "
-                "or call out_of_sample, which takes batches"
-            )
+            got = f"a batch of shape {tuple(getattr(x, 'shape', shape))}"
+            advice = "fit the sets one by one, each in a separate module, or call out_of_sample, which takes batches"
+            raise ValueError(f"fit takes one set of points {given}, got {got}; {advice}")
         return points, mask
 
     def _items(self, x: Any, mask: Tensor | None) -> Iterator[tuple[Any, Tensor | None]]:
@@ -175,7 +172,6 @@ class PointsModule(FittedModule):
         return like_given(y, x), like_given(y_new, x_new)
 
     def _extend_in_blocks(self, x: Tensor, state: State) -> Tensor:
-        """Return rows of new points, in blocks."""
         refuse("transform", neighbors=getattr(self, "neighbors", None))
         rows, points = state[self.FITTED[0]], state.get("train_points")
         check_like(x, rows.new_empty(1, len(rows)) if points is None else points)
@@ -201,6 +197,9 @@ class EmbeddingModule(PointsModule):
     the learnable parameters. Points in float16 or bfloat16 are embedded in float32, also under autocast, and the result
     has their dtype. An item of a batch depends neither on other items nor on padding, up to round-off and the basis of
     an eigenspace; columns for which it has too few points are zero (a single set raises an error).
+
+    Tensors after ``fit``: embedding_ ``(N, n_components)``, eigenvalues_ and residuals_ ``(n_components,)``, gap_
+    ``()``, as of `Embedding`. They are part of ``state_dict``, which loads into a module of the same configuration.
 
     A method defines the hooks ``_fit_points``, ``_extend`` and ``_width``. It overrides ``_checked`` if it accepts
     other input than points or their pairs (an option `Precomputed`), and ``_embed`` if it solves a batch at once.
@@ -249,7 +248,7 @@ class EmbeddingModule(PointsModule):
         self.width = self.n_components = checks.check_width(n_components, "n_components")
         self.solve = check_solve(solve)
 
-    def forward(self, x: Tensor | Graph, mask: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor | Graph, mask: Tensor | None = None, **options: Any) -> Tensor:
         """Return the embedding ``(N, n_components)`` or ``(B, N, n_components)`` of points, with gradients.
 
         Args:
@@ -257,10 +256,9 @@ class EmbeddingModule(PointsModule):
                 or ``(B, N, N)``.
             mask: bool ``(N,)`` or ``(B, N)``, False for padding, which may hold any numbers; its rows are zero, and so
                 are its gradients.
-
-        Raises: TypeError, ValueError: points of another dtype or shape, not finite or too few; see also the class.
+            options: of ``embed``, where a method has some.
         """
-        return self.embed(x, mask).embedding
+        return self.embed(x, mask, **options).embedding
 
     @precision.full_precision
     def embed(self, x: Tensor | Graph, mask: Tensor | None = None) -> Embedding:
@@ -275,7 +273,7 @@ class EmbeddingModule(PointsModule):
     def fit(self: Own, x: Tensor | Graph) -> Own:
         """Embed one set of points ``(N, D)``, keep the tensors that ``transform`` needs, and return the module.
 
-        Half precision is kept as float32. Raises: TypeError, ValueError: a batch; and the errors of ``forward``.
+        Half precision is kept as float32.
         """
         points, _ = self._checked_one(x)
         with self._reported():
@@ -296,10 +294,6 @@ class EmbeddingModule(PointsModule):
             x, mask: as for ``forward``; each item of a batch is embedded on its own.
             x_new: ``(Q, D)`` or ``(B, Q, D)``; for a module of pairs, the pairs of new points and points, ``(Q, N)`` or
                 ``(B, Q, N)``. There is no mask of new points: rows that pad them must be finite, and are embedded.
-
-        Returns: ``(N, n_components)`` and ``(Q, n_components)``, with a batch axis if ``x`` has one.
-
-        Raises: TypeError, ValueError: as ``fit`` and ``transform``; ``x`` and ``x_new`` with different batch axes.
         """
         points, mask = self._checked(checks.half_to_float32(x), mask)
         with self._reported():
@@ -314,8 +308,7 @@ class EmbeddingModule(PointsModule):
         largest, but for ties between equally far neighbours. Rows have the dtype of the new points; casts do not reach
         the numbers inside, mostly float64. It is a copy: later fits and trainings do not change it.
 
-        Raises: RuntimeError: not fitted. TypeError: `Isomap` and `LLE`, whose rows need shortest paths or a linear
-        solve each, and rules and weightings of the user's own; when called, points of another dtype or shape.
+        Raises: TypeError: `Isomap` and `LLE`, whose rows need shortest paths or solves, and the user's own rules.
 
         >>> from torch_lapeig import KNN, LaplacianEigenmaps
         >>> x = torch.rand(60, 3, generator=torch.Generator().manual_seed(0))
@@ -331,10 +324,8 @@ class EmbeddingModule(PointsModule):
 
     def _frozen(self, state: State) -> nn.Module:
         """Return the module of ``frozen``, which calls ``_of_all`` for the rows."""
-        raise TypeError(
-            f"{type(self).__name__} cannot be frozen: new points need more than a fixed number of dense operations; "
-            "use LaplacianEigenmaps, SpectralClustering, MDS or KernelPCA"
-        )
+        others = "LaplacianEigenmaps, SpectralClustering, MDS or KernelPCA"
+        raise TypeError(f"{type(self).__name__} cannot be frozen: new points need searches or solves; use {others}")
 
     def _embed(self, x: Any, mask: Tensor | None, solved: list[Eigenpairs]) -> Embedding:
         """Return the embedding of checked points, item by item of a batch; append the solved pairs to ``solved``."""

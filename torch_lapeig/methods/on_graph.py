@@ -18,11 +18,10 @@ from torch_lapeig.eigen import Eigenpairs, Laplacian, Solve, Solver
 from torch_lapeig.eigen.gradient.system import off_diagonal
 from torch_lapeig.eigen.laplacian import Normalization
 from torch_lapeig.eigen.problem import ROUNDOFF_UNITS
-from torch_lapeig.graph import KNN, NME, Graph, Precomputed, Radius, rules
+from torch_lapeig.graph import KNN, NME, Graph, Precomputed, Radius, SparsePattern, rules
 from torch_lapeig.graph.algebra import segment_logsumexp, sum_of_groups
 from torch_lapeig.graph.distances import distances, edge_lengths
 from torch_lapeig.graph.graph import batches_of_components
-from torch_lapeig.graph.pattern import SparsePattern
 from torch_lapeig.graph.search.exact import COORDINATES, differentiable_pair_distances, least_reach, measured
 from torch_lapeig.graph.weights import NewEdges, Weighting, by_lengths
 from torch_lapeig.methods import frozen
@@ -309,7 +308,11 @@ def edges_of_new(neighbors: Any, x: Tensor, state: State, connectivity: Tensor) 
 
 def extended(neighbors: Any, queries: Tensor, x: Tensor, state: Tensor) -> rules.Extension:
     """Return a rule's edges of new points ``(Q, D)`` to graph points ``(N, D)``; raise unless they are an Extension."""
-    found = rules.check_extends(neighbors).extend(queries, x, state)
+    if not isinstance(neighbors, rules.ExtendingRule):
+        got = f"{getattr(neighbors, '__name__', type(neighbors).__name__)} without them"
+        advice = "use KNN(k), Radius(r), or give it these methods: see torch_lapeig.graph.ExtendingRule"
+        raise TypeError(f"neighbors must have the methods with_state and extend for new points, got {got}; {advice}")
+    found = neighbors.extend(queries, x, state)
     if isinstance(neighbors, (KNN, Radius)):
         return found
     checks.check_instance(found, "extend of neighbors", tuple, "an Extension(query, point, connectivity, same)")
@@ -394,11 +397,8 @@ def nystrom(new: NewAffinities, state: State, normalization: Normalization = "ra
         return torch.where(same[:, None] >= 0, row + (y - y.detach()), y)
     far = total.isfinite() & (total < math.log(torch.finfo(total.dtype).tiny))
     if far.any():
-        checks.warn(
-            f"{int(far.sum())} of {len(total)} new points are so far away that all affinities underflow: their "
-            "rows are those of the nearest training points (over 1 − λ)",
-            checks.GraphWarning,
-        )
+        finding = f"{int(far.sum())} of {len(total)} new points are so far away that all affinities underflow"
+        checks.warn(f"{finding}: their rows are those of the nearest training points (over 1 − λ)", checks.GraphWarning)
     is_known = (same >= 0)[:, None]
     # An eigenvalue of 0 may be one of round-off, at a training point of so small a degree.
     faint = is_known[:, 0] & (total.exp() < 1e3 * noise.expand(len(vectors))[same.clamp_min(0)])

@@ -12,10 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from torch_lapeig.eigen import Auto, Eigenpairs, Solve, Solver, eigenpairs
 from torch_lapeig.eigen.dense_sets import normalized_graphs, small_eigenpairs
 from torch_lapeig.eigen.laplacian import NORMALIZATIONS, Laplacian, Normalization, warn_of_isolated
-from torch_lapeig.eigen.solve import Auto, Eigenpairs, Solve, eigenpairs
-from torch_lapeig.eigen.solvers.solver import Solver
 from torch_lapeig.graph.graph import Graph, check_batch, check_edge_index
 from torch_lapeig.graph.pattern import DensePattern, signs
 from torch_lapeig.methods.module import check_solve, with_random_signs
@@ -74,8 +73,6 @@ def laplacian_positional_encoding(
 
     Isolated nodes have zero rows. A graph of c components has c − 1 columns of eigenvalue 0 that separate them.
 
-    Raises: TypeError, ValueError: an option of another type or out of range; see also `Graph.from_edge_index`.
-
     >>> square = torch.tensor([[0, 1, 2, 3, 1, 2, 3, 0], [1, 2, 3, 0, 0, 1, 2, 3]])
     >>> laplacian_positional_encoding(square, 4, 3).values
     tensor([[1., 1., 2.]])
@@ -114,9 +111,8 @@ def columns_of_nodes(
     loss, weight = weight.dtype, checks.half_to_float32(weight)
     checks.check_floating(weight, "edge_weight")
     if weight.shape != edge_index.shape[1:]:
-        raise ValueError(
-            f"edge_weight must have shape ({edge_index.shape[1]},) to go with edge_index, got {tuple(weight.shape)}"
-        )
+        expected = tuple(edge_index.shape[1:])
+        raise ValueError(f"edge_weight must have shape {expected} to go with edge_index, got {tuple(weight.shape)}")
     if (loops := edge_index[0] == edge_index[1]).any():
         edge_index, weight = edge_index[:, ~loops], weight[~loops]
     # Solve in float64: among many graphs, float32 does not resolve at least one, and all would be solved twice.

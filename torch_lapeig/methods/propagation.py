@@ -5,14 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from torch_lapeig.eigen import Laplacian, NullSpace, Solve, Solver, SymmetricOperator, eigenpairs
+from torch_lapeig.eigen import Laplacian, NullSpace, Solve, Solver, SymmetricOperator, eigenpairs, solve_linear
 from torch_lapeig.eigen.gradient.rule import outside
 from torch_lapeig.eigen.gradient.system import off_diagonal
 from torch_lapeig.eigen.laplacian import Normalization
-from torch_lapeig.eigen.linear import solve_linear
-from torch_lapeig.graph import KNN, Graph
+from torch_lapeig.graph import KNN, Graph, Weighting
 from torch_lapeig.graph.rules import GraphRule
-from torch_lapeig.graph.weights import Weighting
 from torch_lapeig.methods.grounded import Grounded
 from torch_lapeig.methods.module import check_solve
 from torch_lapeig.methods.on_graph import NewAffinities, check_size, nystrom
@@ -44,10 +42,6 @@ class LabelSpreading(SemiSupervised):
     Scores are not probabilities: their sum falls with the distance from labels. Each row is accurate relative to its
     largest score, however small; one too small for the dtype is scaled up, with the same shares of the classes. A new
     point x has the scores α Σ_i W(x, i) (D(x) d_i)^-½ F_i, its row of the system. For the rest see `SemiSupervised`.
-
-    Raises: TypeError, ValueError: an option of another type or out of range; when called, see `SemiSupervised`.
-
-    Tensors after ``fit``: scores_ ``(N, C)``.
 
     >>> _ = torch.manual_seed(0)
     >>> x = torch.cat([torch.randn(30, 2), torch.randn(30, 2) + 6])
@@ -150,10 +144,6 @@ class HarmonicFunction(SemiSupervised):
     `ConvergenceWarning` counts these nodes, and their scores are zero. A new point gets the weighted mean of its
     neighbours, and a fitted point its own scores. For the rest see `SemiSupervised`.
 
-    Raises: TypeError, ValueError: an option of another type or out of range; when called, see `SemiSupervised`.
-
-    Tensors after ``fit``: scores_ ``(N, C)``.
-
     >>> path = torch.arange(5.0)[:, None]
     >>> labels = torch.tensor([0, -1, -1, -1, 1])
     >>> from torch_lapeig import Radius, SimpleWeights
@@ -209,9 +199,6 @@ class EigenmapsRegression(SemiSupervised):
     `LaplacianEigenmaps`. For the rest see `SemiSupervised`.
 
     Tensors after ``fit``: scores_ ``(N, C)``, coefficients_ ``(n_components, C)``.
-
-    Raises: TypeError, ValueError: an option of another type or out of range; when called, a single graph with fewer
-    nodes of positive degree than ``n_components``; see also `SemiSupervised`.
 
     >>> x = torch.linspace(0, 1, 40, dtype=torch.float64)[:, None]
     >>> labels = torch.full((40,), -1)

@@ -10,13 +10,11 @@ from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from torch_lapeig.graph import Graph
+from torch_lapeig.graph import Graph, Weighting, nearest_neighbors
 from torch_lapeig.graph.distances import distances
 from torch_lapeig.graph.graph import check_graph
 from torch_lapeig.graph.rules import GraphRule, check_rule_and_weights
 from torch_lapeig.graph.search.exact import COORDINATES
-from torch_lapeig.graph.search.neighbors import nearest_neighbors
-from torch_lapeig.graph.weights import Weighting
 from torch_lapeig.methods.module import Fits, like_given, shape_of
 from torch_lapeig.methods.on_graph import GRAPH_STATE, OnGraph, affinities_of_new, fitted_graph
 from torch_lapeig.support import checks, precision
@@ -60,8 +58,6 @@ class SemiSupervised(OnGraph):
         unreached: None, or ``"nearest"``: see above; only of points. The row of scores is the row of the label, 1 at
             its class. On tables this raises the accuracy on average.
         class_prior: shares of the classes in the scores, or None, see `LabelSpreading`.
-
-    Raises: TypeError, ValueError: an argument of another type or out of range; see also `forward`.
 
     >>> from torch_lapeig import KNN, HarmonicFunction
     >>> x = torch.tensor([[0.0], [1.0], [2.0], [9.0], [10.0], [11.0]])
@@ -123,8 +119,6 @@ class SemiSupervised(OnGraph):
                 with a `Graph`, which has its own mask.
             targets: in place of labels floating numbers ``(N,)``, ``(N, m)``, ``(B, N)`` or ``(B, N, m)``.
             known: bool ``(N,)`` or ``(B, N)``: nodes whose targets count; default: those that are not NaN.
-
-        Raises: TypeError, ValueError: labels of another kind, shape or range, or none; points as for `EmbeddingModule`.
         """
         points, mask = self._checked(checks.half_to_float32(x), mask)
         given, of_batch = self._given(labels, points, mask, targets, known), len(shape_of(points)) > 1
@@ -194,8 +188,6 @@ class SemiSupervised(OnGraph):
         Arguments are those of ``forward``, ``x_new`` new points ``(Q, D)`` or ``(B, Q, D)``, or their affinities
         ``(Q, N)`` or ``(B, Q, N)``; results are ``(N, C)`` and ``(Q, C)``, with a batch axis if ``x`` has one.
         Gradients flow to points, new points, labels, and the parameters of the weighting.
-
-        Raises: TypeError, ValueError: as ``fit`` and ``transform``; ``x`` and ``x_new`` with different batch axes.
         """
         points, mask = self._checked(checks.half_to_float32(x), mask)
         given = self._given(labels, points, mask, targets, known)
@@ -208,7 +200,6 @@ class SemiSupervised(OnGraph):
             others[2][:] = [name for name in others[2] if name != prefix + "train_axes"]
 
     def _given(self, labels: Any, x: Any, mask: Tensor | None, targets: Any, known: Tensor | None) -> Given:
-        """Return labels or targets, checked."""
         like, shape = x.weight if isinstance(x, Graph) else x, shape_of(x)
         values = {"labels": labels, "targets": targets, "known": known}
         names = [name for name, value in values.items() if value is not None]
@@ -227,7 +218,6 @@ class SemiSupervised(OnGraph):
         return given._replace(rows=given.rows.to(like.dtype))
 
     def _fits(self, x: Any, mask: Tensor | None, given: Given) -> Fits:
-        """Yield the fit of each set of points, and the positions of its points; None for all positions."""
         n, of_batch = shape_of(x)[-1], len(shape_of(x)) > 1
         parts = zip(given.rows.reshape(-1, n, given.rows.shape[-1]), given.known.reshape(-1, n), strict=True)
         for (item, places), (rows, known) in zip(self._items(x, mask), parts, strict=True):
@@ -265,10 +255,8 @@ class SemiSupervised(OnGraph):
             way_out = 'use more neighbours or a larger bandwidth, or of points unreached="nearest" with KNN(k)'
             if axes is not None:
                 raise ValueError(f"targets must be known in each component, but {those}; know more of them, {way_out}")
-            checks.warn(
-                f"{those} label: their scores are zero and predict gives −1; label a node of each component, {way_out}",
-                checks.GraphWarning,
-            )
+            advice = f"label a node of each component, {way_out}"
+            checks.warn(f"{those} label: their scores are zero and predict gives −1; {advice}", checks.GraphWarning)
         found = self._solved(graph, targets.double(), labelled, reached, fill=fill)
         found |= _of_classes(found, targets, self.class_prior) if axes is None else {}
         found = {name: value.to(targets.dtype) for name, value in found.items()}

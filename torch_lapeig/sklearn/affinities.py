@@ -203,7 +203,6 @@ class OnGraph(Estimator):
         return KNN(self._n_neighbors), SimpleWeights() if self.weights is None else copy.deepcopy(self.weights)
 
     def _check_unweighted(self, given: str, instead: str) -> None:
-        """Raise ValueError if weights are given beside affinities."""
         if self.weights is not None:
             raise ValueError(f"weights must be None with {given}, which weights the edges itself; use {instead}")
 
@@ -245,10 +244,9 @@ def symmetric(matrix: Matrix) -> Matrix:
     other = matrix.T.tocsr() if issparse(matrix) else matrix.T
     difference, round_off = abs(matrix - other), ROUNDOFF_UNITS * np.finfo(matrix.dtype).eps * matrix.max()
     if difference.max() > round_off and (difference - ASYMMETRY * (matrix + other)).max() > round_off:
+        way = f"(A + A.T) / 2, or of one triangle {'A.maximum(A.T)' if issparse(matrix) else 'numpy.maximum(A, A.T)'}"
         checks.warn(
-            "the affinities are not symmetric: their mean with the transpose is used; give (A + A.T) / 2 to say so, "
-            f"or of one triangle {'A.maximum(A.T)' if issparse(matrix) else 'numpy.maximum(A, A.T)'}",
-            checks.GraphWarning,
+            f"the affinities are not symmetric: their mean with the transpose is used; give {way}", checks.GraphWarning
         )
     return 0.5 * matrix + 0.5 * other
 
@@ -284,7 +282,6 @@ def same_rows(X: Matrix, samples: Matrix) -> Array:
 
 
 def _digests(X: Matrix) -> Iterator[bytes]:
-    """Return a digest of each row, equal for equal rows."""
     if issparse(X):
         X = one_entry_each(X)
         X.eliminate_zeros()

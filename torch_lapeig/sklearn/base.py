@@ -67,11 +67,9 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
         return validate_data(self, X, *y, ensure_min_samples=2, **more)
 
     def _training(self, X: Any) -> Any:
-        """Return the input of the module's fit, on the device."""
         return torch.tensor(self._samples(X), device=self.device)  # a copy: torch does not accept read-only memory
 
     def _new_samples(self, X: Any) -> Any:
-        """Return new samples in the dtype of the training samples."""
         check_entries_of(X)
         return validate_data(
             self, X, dtype=getattr(self, self.ARRAYS[0]).dtype, order="C", accept_sparse=self.SPARSE, reset=False
@@ -136,7 +134,6 @@ class Embedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):  
         return self._of_new(self.module_.transform, X, self.embedding_)
 
     def _columns(self, x: Any) -> int:
-        """Return the checked dimension of the embedding."""
         return check_below(self.n_components, "n_components", x.shape[0])
 
     @abstractmethod
@@ -178,16 +175,6 @@ def check_shared(estimator: Any) -> None:
             if given is not defaults[name] and given != defaults[name]:
                 got = f"{name}={checks.describe(given)} with {mode}={checks.describe(chosen)}"
                 checks.warn(f"{name} has no effect in this fit, got {got}; {other}", UserWarning)
-
-
-def refuse_others(estimator: Any, **known: tuple[Any, ...]) -> None:
-    """Raise ValueError if a parameter of scikit-learn's estimator has a value that is not supported here."""
-    for name, values in known.items():
-        value = getattr(estimator, name)
-        if not any(value is other or (isinstance(value, type(other)) and value == other) for other in values):
-            here = f"{' or '.join(map(repr, values))} in {type(estimator).__name__} here"
-            way_out = "use scikit-learn's own estimator for other values"
-            raise ValueError(f"{name} must be {here}, got {checks.describe(value)}; {way_out}")
 
 
 def as_numpy(value: Tensor) -> NDArray[Any]:

@@ -44,7 +44,6 @@ class FewKnown(OnGraph):
     n_iter_: ClassVar[int] = 1  # scikit-learn expects it of estimators with max_iter
 
     def _graph(self, X: Array) -> Any:
-        """Set the graph that the parameters describe, and return the input of the module's fit."""
         if isinstance(self.kernel, str) and self.kernel == "knn":
             k = check_below(self.n_neighbors, "n_neighbors", X.shape[0])
             if not issparse(X):
@@ -137,10 +136,6 @@ class LabelSpreading(FromLabels):
             that no label reaches. transduction_: ``(N,)``, the class of each sample; −1 for a sample that no label
             reaches, with a `GraphWarning`. module_: the fitted `torch_lapeig.LabelSpreading`. n_iter_: 1.
 
-    Raises (``fit``, ``predict``, ``predict_proba``):
-        TypeError, ValueError: samples that are not finite, fewer than two samples or no label among them, a parameter
-            out of range, ``weights`` without ``"knn"`` of dense samples. NotFittedError: ``predict`` before ``fit``.
-
     The scores of a new sample solve its own row of the linear system, while scikit-learn averages label distributions.
     A training sample keeps its fitted scores.
 
@@ -185,9 +180,6 @@ class HarmonicRegressor(RegressorMixin, FewKnown):  # type: ignore[misc]
 
     Attributes:
         scores_: ``(N, m)``, the numbers of all samples. module_: the fitted `torch_lapeig.HarmonicFunction`.
-
-    Raises (``fit``, ``predict``):
-        TypeError, ValueError, NotFittedError: see `LabelSpreading`; numbers that are infinite.
 
     >>> import numpy as np
     >>> X = np.array([[0.0], [0.1], [0.2]])

@@ -7,7 +7,7 @@ import itertools
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -22,7 +22,7 @@ from torch import Tensor
 from torch_lapeig import methods
 from torch_lapeig.graph import KNN, Precomputed
 from torch_lapeig.methods.on_graph import warn_of_unreached
-from torch_lapeig.sklearn.base import Embedding, check_below, refuse_others
+from torch_lapeig.sklearn.base import Embedding, check_below
 from torch_lapeig.support import checks
 from torch_lapeig.support.tuning import check_dense
 
@@ -70,10 +70,6 @@ class ClassicalMDS(OfPairs):
         eigenvalues_, residuals_: ``(n_components,)``, of the centred kernel, descending.
         module_: the fitted `MDS`. n_features_in_: columns of X.
 
-    Raises (``fit``, ``transform``):
-        TypeError, ValueError: samples that are not finite, too few samples, a parameter out of range, fewer positive
-            eigenvalues than components, and the errors of `MDS`. NotFittedError: ``transform`` before ``fit``.
-
     >>> import numpy as np
     >>> x = np.random.default_rng(0).random((60, 3))
     >>> ClassicalMDS(2).fit(x).transform(x[:5]).shape
@@ -111,15 +107,13 @@ class Isomap(Embedding):
         neighbors_algorithm, n_jobs, metric, p, metric_params: arguments of `sklearn.neighbors.NearestNeighbors`. With
             ``metric="precomputed"`` X holds distances ``(N, N)``; a sparse X holds those to the nearest samples only.
 
-    Samples may be sparse. Components of the graph are joined by their closest samples, with a `GraphWarning`.
+    Samples may be sparse. Components of the graph are joined by their closest samples, with a `GraphWarning`; those of
+    sparse distances are an error.
 
     Attributes:
         embedding_, eigenvalues_, residuals_, n_features_in_: see `ClassicalMDS`.
         dist_matrix_: geodesic distances ``(N, N)``. nbrs_: the fitted `sklearn.neighbors.NearestNeighbors`. module_:
             the fitted `MDS`.
-
-    Raises (``fit``, ``transform``):
-        ValueError, TypeError, NotFittedError: see `ClassicalMDS`. RuntimeError: sparse distances of several components.
 
     >>> import numpy as np
     >>> x = np.random.default_rng(0).random((60, 3))
@@ -227,9 +221,6 @@ class LocallyLinearEmbedding(Embedding):
 
     Neighbourhoods that do not connect all samples cause a `GraphWarning`.
 
-    Raises (``fit``, ``transform``):
-        TypeError, ValueError: invalid samples or parameters. NotFittedError: ``transform`` before ``fit``.
-
     >>> import numpy as np
     >>> x = np.random.default_rng(0).random((60, 3))
     >>> LocallyLinearEmbedding(n_components=2).fit(x).transform(x[:5]).shape
@@ -250,7 +241,7 @@ class LocallyLinearEmbedding(Embedding):
     n_jobs: int | None = None
 
     def _module(self, n_components: int, x: Any) -> methods.LLE:
-        refuse_others(self, method=("standard",))
+        checks.check_choice(self.method, "method", ("standard",))
         return methods.LLE(n_components, KNN(_neighbors(self.n_neighbors, len(x))), reg=self.reg, solve=self.solve)
 
     @property
@@ -280,8 +271,6 @@ class KernelPCA(OfPairs):
     Attributes:
         module_: the fitted `torch_lapeig.KernelPCA`; the others as of `ClassicalMDS`.
 
-    Raises (``fit``, ``transform``): TypeError, ValueError, NotFittedError: see `ClassicalMDS`.
-
     >>> import numpy as np
     >>> x = np.random.default_rng(0).random((60, 3))
     >>> KernelPCA(2, kernel="rbf").fit(x).transform(x[:5]).shape
@@ -291,9 +280,7 @@ class KernelPCA(OfPairs):
     SPARSE: ClassVar[str | bool] = "csr"
     n_components: int | None = None
     _: KW_ONLY
-    kernel: (
-        Literal["linear", "rbf", "poly", "sigmoid", "cosine", "precomputed"] | Callable[[Tensor, Tensor], Tensor]
-    ) = "linear"
+    kernel: str | Callable[[Tensor, Tensor], Tensor] = "linear"
     gamma: float | None = None
     degree: int = 3
     coef0: float = 1.0
@@ -315,7 +302,9 @@ class KernelPCA(OfPairs):
 
     def _matrix(self, X: Any, samples: Any = None) -> Array | None:
         if samples is None:
-            refuse_others(self, kernel_params=(None,), fit_inverse_transform=(False,))
+            for name, only in (("kernel_params", None), ("fit_inverse_transform", False)):
+                if (value := getattr(self, name)) is not only:
+                    raise ValueError(f"{name} must be {only} in this KernelPCA, got {checks.describe(value)}")
             if issparse(X) and (not isinstance(self.kernel, str) or self._pairwise):
                 raise ValueError(f"X must be dense with kernel={self.kernel!r}, got a sparse matrix; use X.toarray()")
             if not isinstance(self.kernel, str):

@@ -138,9 +138,6 @@ class SpectralEmbedding(Embedding, Spectral):
         n_neighbors_: k. n_features_in_, feature_names_in_: columns of X and their names. module_: the fitted
             `LaplacianEigenmaps`.
 
-    Raises (``fit``, ``transform``): TypeError, ValueError: invalid samples, parameters or affinities; new samples for a
-    function without an argument ``Y``. NotFittedError: ``transform`` before ``fit``.
-
     >>> import numpy as np
     >>> X = np.random.default_rng(0).random((60, 3))
     >>> model = SpectralEmbedding(n_components=2, n_neighbors=6).fit(X[:50])
@@ -183,8 +180,6 @@ def spectral_embedding(
         n_components, eigen_solver, random_state, eigen_tol, drop_first: see `SpectralEmbedding`.
         norm_laplacian: True; for the unnormalised Laplacian use `torch_lapeig.LaplacianEigenmaps`.
 
-    Raises: TypeError, ValueError: as `SpectralEmbedding` with ``affinity="precomputed"``, or ``norm_laplacian=False``.
-
     >>> import numpy as np
     >>> path = np.eye(9, k=1) + np.eye(9, k=-1)
     >>> spectral_embedding(path, n_components=2).shape
@@ -226,8 +221,6 @@ class SpectralClustering(ClusterMixin, Spectral):  # type: ignore[misc]
         eigenvalues_, residuals_: ``(n_components,)``, the trivial one included.
         affinity_matrix_, n_neighbors_, n_features_in_, feature_names_in_: see `SpectralEmbedding`.
         module_: the fitted `torch_lapeig.SpectralClustering`.
-
-    Raises (``fit``, ``predict``): TypeError, ValueError, NotFittedError: see `SpectralEmbedding`.
 
     >>> import numpy as np
     >>> X = np.repeat([[0.0], [9.0]], 10, 0) + np.linspace(0, 1, 20)[:, None]
@@ -299,8 +292,6 @@ def spectral_clustering(
         affinity: affinities ``(N, N)``, float32 or float64, an array or a sparse matrix.
         n_clusters, n_components, eigen_solver, random_state, n_init, eigen_tol, assign_labels, verbose: see
             `SpectralClustering`.
-
-    Raises: TypeError, ValueError: as `SpectralClustering` with ``affinity="precomputed"``.
 
     >>> import numpy as np
     >>> pairs = np.kron(np.eye(2), np.ones((4, 4)))

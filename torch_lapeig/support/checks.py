@@ -244,12 +244,6 @@ def _of_numbers(value: Any, wanted: str) -> str:
     return f"Graph.from_dense({way})" if x.shape[-1] == x.shape[-2] else f"knn_graph({way}, k) of points"
 
 
-def renamed(owner: Any, old: str, new: str) -> Any:
-    """Return an attribute by its new name, with a FutureWarning about the old one."""
-    warn(f"{type(owner).__name__}.{old} is now {new}; the old name goes with version 0.4", FutureWarning)
-    return getattr(owner, new)
-
-
 def with_advice(kind: Class) -> Class:
     """Make the constructor of a class answer arguments of other libraries by the argument to use instead."""
     construct = kind.__init__  # type: ignore[misc]
@@ -345,10 +339,8 @@ def check_indices(value: Any, name: str, below: int | None = None, least: int = 
 
 def check_same_device(value: Tensor, name: str, other: Tensor, others: str) -> None:
     """Raise ValueError unless a tensor is on the device of another tensor; ``others`` is the name of the latter."""
-    if value.device != other.device:
-        raise ValueError(
-            f"{name} must be on {other.device} like {others}, got {value.device}; use {name}.to({str(other.device)!r})"
-        )
+    if (here := value.device) != (there := other.device):
+        raise ValueError(f"{name} must be on {there} like {others}, got {here}; use {name}.to('{there}')")
 
 
 def check_distinct(value: Tensor, name: str, way_out: str) -> None:
@@ -378,10 +370,8 @@ def check_finite(value: Tensor, name: str, advice: str = "drop or impute them") 
 
 def _refuse_infinite(value: Tensor, name: str, advice: str = "drop or impute them") -> None:
     if len(bad := (~torch.isfinite(value)).nonzero()):  # the sum of finite entries may overflow
-        raise ValueError(
-            f"{name} must be finite, got {len(bad)} NaN or Inf of {value.numel()} entries "
-            f"(first at {tuple(bad[0].tolist())}); {advice}"
-        )
+        got = f"{len(bad)} NaN or Inf of {value.numel()} entries (first at {tuple(bad[0].tolist())}); {advice}"
+        raise ValueError(f"{name} must be finite, got {got}")
 
 
 def largest(value: Tensor) -> Tensor:
@@ -450,9 +440,7 @@ def check_points(
 
     def refuse() -> None:
         _refuse_infinite(x, name)
-        raise ValueError(
-            f"{name} must be at most {most:.1e} in size for squares in {x.dtype}, got {size:.1e}; rescale the points"
-        )
+        raise ValueError(f"{name} must be at most {most:.1e} for squares in {x.dtype}, got {size:.1e}; rescale it")
 
     check_at_next_sync(~(size <= most), refuse)
 
@@ -486,10 +474,8 @@ def check_count(value: Any, name: str, minimum: int = 1, maximum: int = 2**31 - 
 def check_classes(labels: Tensor, name: str = "labels") -> int:
     """Return the number of classes or clusters of labels 0, 1, …; raise ValueError for other numbers."""
     if (largest := int(labels.max()) if labels.numel() else -1) >= LARGEST_WIDTH:
-        raise ValueError(
-            f"{name} must be counted from 0 and smaller than {LARGEST_WIDTH}, got {largest}; "
-            f"{name}[{name} >= 0] = {name}[{name} >= 0].unique(return_inverse=True)[1] numbers those in use"
-        )
+        advice = f"{name}[{name} >= 0] = {name}[{name} >= 0].unique(return_inverse=True)[1] numbers those in use"
+        raise ValueError(f"{name} must be counted from 0 and smaller than {LARGEST_WIDTH}, got {largest}; {advice}")
     return largest + 1
 
 
@@ -616,11 +602,9 @@ def _made_finite(gradient: Tensor | None) -> Tensor | None:
         return gradient
     if torch.isfinite(gradient.detach().sum()) or not gradient.isinf().any():
         return finite_gradient(gradient) if gradient.requires_grad else gradient
-    largest = torch.finfo(gradient.dtype).max
-    warn(
-        f"{int(gradient.isinf().sum())} of {gradient.numel()} entries of a gradient are too large for "
-        f"{gradient.dtype} and replaced by its largest number; use {'' if largest > 1e300 else 'float64, '}"
-        'a larger bandwidth, larger weights, or smaller outputs (scale="unit")',
-        DegeneracyWarning,
-    )
+    largest, count = torch.finfo(gradient.dtype).max, int(gradient.isinf().sum())
+    finding = f"{count} of {gradient.numel()} entries of a gradient are too large for {gradient.dtype}"
+    way = "" if largest > 1e300 else "float64, "
+    way += 'a larger bandwidth, larger weights, or smaller outputs (scale="unit")'
+    warn(f"{finding} and replaced by its largest number; use {way}", DegeneracyWarning)
     return gradient.clamp(-largest, largest)

@@ -159,10 +159,8 @@ def check_like(x: Any, points: Tensor, name: str = "x", min_points: int = 1) -> 
     """Raise unless ``x`` is finite ``(Q, D)`` of the dtype and dimension of the training points."""
     checks.check_points(x, name, batched=False, min_points=min_points)
     if x.dtype != points.dtype or x.shape[1] != points.shape[1]:
-        raise ValueError(
-            f"{name} must be like the training points, {points.dtype} of dimension {points.shape[1]}, got {x.dtype} of "
-            f"dimension {x.shape[1]}"
-        )
+        expected, got = (f"{rows.dtype} of dimension {rows.shape[1]}" for rows in (points, x))
+        raise ValueError(f"{name} must be like the training points, {expected}, got {got}")
 
 
 def in_blocks(function: Callable[[Tensor], Tensor], x: Tensor, width: int) -> Tensor:

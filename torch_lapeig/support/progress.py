@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
+from torch_lapeig.support.extras import needed
+
 T = TypeVar("T")
 # Called once an iteration with its number, the largest residual of the wanted pairs, and its maximum.
 Progress = Callable[[int, float, float], None]
@@ -18,11 +20,7 @@ _report: ContextVar[Callable[[int, int], None] | None] = ContextVar("report", de
 
 def bar(**options: Any) -> Any:
     """Return a bar of tqdm; raise ImportError without tqdm."""
-    try:
-        from tqdm import tqdm
-    except ImportError as error:
-        raise ImportError("progress=True needs tqdm: pip install tqdm, or pass a function") from error
-    return tqdm(**options)
+    return needed("tqdm", "progress=True needs tqdm, or a function in place of True", "embed").tqdm(**options)
 
 
 @contextlib.contextmanager

@@ -61,11 +61,9 @@ def approximate_neighbors(sets: Sets, k: int, recall: float, exact: ExactSearch)
                     "faiss found %.2f %% of %d neighbours in %d of %d cells", 100 * share, k, lists.nprobe, lists.nlist
                 )
                 if share < recall:
-                    checks.warn(
-                        f"the approximate search found {share:.2%} of the true neighbours of a sample of "
-                        f"{len(measured)} queries, less than recall={recall}; use the exact search, recall=1",
-                        checks.ConvergenceWarning,
-                    )
+                    those = f"the true neighbours of a sample of {len(measured)} queries, less than recall={recall}"
+                    finding = f"the approximate search found {share:.2%} of {those}"
+                    checks.warn(f"{finding}; use the exact search, recall=1", checks.ConvergenceWarning)
                 return found, share
         finally:
             faiss.omp_set_num_threads(threads)

@@ -70,9 +70,6 @@ def nearest_neighbors(
             ``ann``). The recall is measured on a sample and returned; where the exact search costs less, it is done.
         budget: bytes of memory for the search: its table of points and a block of distances; default: by device.
 
-    Raises: TypeError, ValueError: wrong arguments; a zero vector with ``"cosine"``. ImportError: approximate without
-    faiss.
-
     Warns: ConvergenceWarning: the measured recall is below the requested one. GraphWarning: squared distances of
     distinct points underflow, so that their order is not known.
 
@@ -96,9 +93,8 @@ def nearest_or_all(
 ) -> Neighbors:
     """Return the k nearest of each point, or all others in smaller sets: what these lack is infinitely far."""
     sets = prepare(x, None, mask, metric)
-    return _nearest(
-        sets, x.shape[:-1], min(k, max(x.shape[-2] - 1, 1)), check_recall(backend, recall), budget_of(x.device).search
-    )
+    k, budget = min(k, max(x.shape[-2] - 1, 1)), budget_of(x.device).search
+    return _nearest(sets, x.shape[:-1], k, check_recall(backend, recall), budget)
 
 
 def _nearest(sets: exact.Sets, shape: tuple[int, ...], k: int, recall: float, budget: int) -> Neighbors:
@@ -118,15 +114,11 @@ def radius_neighbors(
     mask: Tensor | None = None,
     budget: int | None = None,
 ) -> NeighborPairs:
-    """Find all pairs of a query and a point (or of two distinct points) at squared distance ≤ radius².
+    """Find all pairs of a query and a point (or two distinct points) at distance ≤ radius, by item, query and point.
 
     Args:
         x, queries, metric, mask, budget: as for `nearest_neighbors`.
         radius: one positive number, or the reach ≥ 0 of each point, of the shape of ``x`` without its last axis.
-
-    Returns: Pairs in ascending order of item, query and point.
-
-    Raises: TypeError, ValueError: as `nearest_neighbors`; a radius that is not positive, or reaches of another shape.
 
     >>> x = torch.tensor([[0.0], [1.0], [3.0]])
     >>> radius_neighbors(x, 1.0, queries=torch.tensor([[2.5]])).point
@@ -140,15 +132,6 @@ def radius_neighbors(
     parts = zip(range(0, b, count), sets.split(count), reach.split(count), strict=True)
     found = [(begin, _pairs_of_items(some, reaches, budget)) for begin, some, reaches in parts]
     return NeighborPairs.cat([pairs._replace(item=pairs.item + begin) for begin, pairs in found])
-
-
-@torch.no_grad()
-def reach_of_points(x: Tensor, others: Tensor, metric: Any) -> Tensor:
-    """Return the distance of each point ``(N, D)`` to the point ``others`` ``(N,)``, rounded upwards."""
-    points = prepare(x, None, None, metric).points[0]
-    # A product has errors of up to 0.1 %, which would put points at exactly this distance out of reach.
-    squares = exact.pair_distances(points, torch.arange(len(points), device=x.device), points, others)
-    return exact.roots_no_less(squares).clamp_min(exact.least_reach(metric, x.dtype))
 
 
 def check_recall(backend: Any, recall: Any) -> float:
@@ -180,7 +163,6 @@ def _approximate(sets: exact.Sets, k: int, recall: float, budget: int) -> tuple[
 
 
 def _check_budget(budget: int | None, x: Tensor) -> int:
-    """Return the checked budget; by default the budget of the device of ``x``."""
     return budget_of(x.device).search if budget is None else checks.check_count(budget, "budget", maximum=2**62)
 
 
@@ -189,18 +171,14 @@ def _squared_reach(radius: float | Tensor, x: Tensor, valid: Tensor) -> Tensor:
     if isinstance(radius, Tensor):
         checks.check_floating(radius, "radius")
         if radius.shape != x.shape[:-1] or not (radius.reshape(valid.shape)[valid] >= 0).all():
-            raise ValueError(
-                f"radius must be non-negative, one for each point, of shape {tuple(x.shape[:-1])}, got "
-                f"{tuple(radius.shape)}"
-            )
+            expected = f"one for each point, of shape {tuple(x.shape[:-1])}"
+            raise ValueError(f"radius must be non-negative, {expected}, got {tuple(radius.shape)}")
         radii = torch.where(valid, radius.reshape(valid.shape), 0)
     else:
         radius, least = checks.check_positive(radius, "radius"), math.sqrt(torch.finfo(x.dtype).tiny)
         if radius < least:
-            raise ValueError(
-                f"radius must be at least {least:.1e} for squared distances in {x.dtype}, got {radius:.1e}; rescale "
-                "the points"
-            )
+            expected = f"at least {least:.1e} for squares in {x.dtype}"
+            raise ValueError(f"radius must be {expected}, got {radius:.1e}; rescale the points")
         radii = exact.radii_no_less(radius, x, valid.shape)
     reach = radii.double().square().to(x.dtype)
     return reach.clamp_max(torch.finfo(x.dtype).max / 8)  # more than any squared distance
@@ -297,10 +275,8 @@ def prepare(x: Tensor, queries: Tensor | None, mask: Tensor | None, metric: exac
     checks.check_points(queries, "queries", min_points=1, is_squared=True)
     queries = checks.primal(queries)
     if queries.dtype != x.dtype or queries.shape[-1] != x.shape[-1] or queries.shape[:-2] != x.shape[:-2]:
-        raise ValueError(
-            f"queries must go with x of shape {tuple(x.shape)} and {x.dtype}, got {tuple(queries.shape)} and "
-            f"{queries.dtype}"
-        )
+        got = f"{tuple(queries.shape)} and {queries.dtype}"
+        raise ValueError(f"queries must go with x of shape {tuple(x.shape)} and {x.dtype}, got {got}")
     asked = queries.reshape(-1, *queries.shape[-2:])
     return exact.Sets(exact.measured(points, metric, valid), exact.measured(asked, metric), valid, False)
 
@@ -320,10 +296,7 @@ def _warn_of_underflow(sets: exact.Sets, found: exact.Nearest) -> None:
             graph, point = item[part], found.indices[item[part], query[part], place[part]]
             lost += int((sets.points[graph, point] != sets.queries[graph, query[part]]).any(1).sum())
         if lost:
-            checks.warn(
-                f"squared distances of {lost} pairs of distinct points are below {least:.1e}, the least normal "
-                f"{distances.dtype}: the order of these neighbours is not known; rescale the points",
-                checks.GraphWarning,
-            )
+            those = f"squared distances of {lost} pairs of distinct points underflow, below {least:.1e}"
+            checks.warn(f"{those}: the order of these neighbours is not known; rescale the points", checks.GraphWarning)
 
     precision.check_at_next_sync((distances < least).any(), say)
