@@ -25,9 +25,7 @@ from rich.console import Console
 from benchmarks.child import THREADS
 
 HERE = Path(__file__).resolve().parent
-BENCHMARKS = (
-    *("embedding", "atlas", "backward", "neighbors", "layer", "positional_encoding", "import_time", "launches"),
-)
+BENCHMARKS = ("embedding", "atlas", "backward", "neighbors", "layer", "positional_encoding", "import_time", "launches")
 PROGRAMS = ("compare", "gpu", "kill_and_resume", "mutants", "sanitize")
 
 

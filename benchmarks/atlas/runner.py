@@ -27,20 +27,14 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Settings:
-    """Settings of a run.
+    """Settings of a run."""
 
-    Args:
-        k: pairs, trivial ones included. residual: that everybody has to reach. threads: one is timed by the processor's
-            clock, more by the wall's.
-        names: of the candidates that take part. seconds: the default's own limit. rounds: of timing, at most.
-    """
-
-    k: int = 8
-    residual: float = 1e-6
-    threads: int = 1
-    names: tuple[str, ...] = tuple(CANDIDATES)
-    seconds: float = 900.0
-    rounds: int = 5
+    k: int = 8  # pairs, trivial ones included
+    residual: float = 1e-6  # that everybody has to reach
+    threads: int = 1  # one is timed by the processor's clock, more by the wall's
+    names: tuple[str, ...] = tuple(CANDIDATES)  # of those that take part
+    seconds: float = 900.0  # the default's own limit
+    rounds: int = 5  # of timing, at most
     command: tuple[str, ...] = WORKER
 
     @property

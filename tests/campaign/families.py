@@ -74,10 +74,7 @@ def hypercube(rng: Rng, n: int) -> Edges:
 def hamming(rng: Rng, n: int) -> Edges:
     q = int(rng.integers(3, 6))
     d = max(1, min(4, round(math.log(n, q))))
-    found = complete(rng, q)
-    for _ in range(d - 1):
-        found = product(found, complete(rng, q))
-    return found
+    return functools.reduce(product, [complete(rng, q)] * d)
 
 
 def complete(rng: Rng, n: int) -> Edges:
