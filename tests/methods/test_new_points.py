@@ -57,11 +57,6 @@ def distances_grow_alike(module):
     return -FAR.norm(dim=1, keepdim=True) * offset @ module.embedding_ / module.eigenvalues_
 
 
-def vanishing_kernel(module):
-    means = module.train_means
-    return ((means.mean() - means) @ module.embedding_ / module.eigenvalues_).expand(len(FAR), 2)
-
-
 # What docs/theory.md says of new points far from all training points, as a limit.
 LIMITS = {
     "LaplacianEigenmaps": row_of_nearest,
@@ -71,7 +66,8 @@ LIMITS = {
     "Isomap": distances_grow_alike,
     # The local Gram matrix is that of equal differences, whose regularised weights are equal.
     "LLE": lambda m: m.embedding_[torch.cdist(FAR, NEAR).topk(8, largest=False).indices].mean(1),
-    "KernelPCA": vanishing_kernel,
+    # All kernels vanish.
+    "KernelPCA": lambda m: ((m.train_means.mean() - m.train_means) @ m.embedding_ / m.eigenvalues_).expand(3, 2),
 }
 
 
