@@ -227,7 +227,6 @@ def test_precomputed_of_every_form(form, dtype):
 
 
 def test_two_directions_are_averaged_aloud():
-    """The two directions are averaged with a warning, as in scikit-learn; round-off gives no warning."""
     given = kneighbors_graph(X, 9)
     with pytest.warns(GraphWarning, match="affinities are not symmetric: their mean"):
         model = SpectralEmbedding(3, affinity="precomputed").fit(given)

@@ -704,16 +704,9 @@ class Frame:
 SIGNED, MESH = tl.SignedGraph.from_dense(-path(4)), tl.mesh_laplacian(CORNERS, FACES)
 CYCLE = cycle(8)
 RING, SIGNS, ROWS = Graph.from_dense(CYCLE), tl.SignedGraph.from_dense(CYCLE), CYCLE[:, :2]
-OF_RING = {
-    "networkx": networkx.cycle_graph(8),
-    "PyG": Data(edge_index=RING.to_sparse().edge_index, num_nodes=8),
-    "pandas": pandas.DataFrame(CYCLE.numpy()),
-    "frame": Frame(CYCLE),
-    "np.matrix": np.matrix(CYCLE.numpy()),
-    "list": CYCLE.tolist(),
-    "SciPy": csr_array(CYCLE),
-    "tensor": CYCLE,
-}
+OF_RING = {"networkx": networkx.cycle_graph(8), "PyG": Data(edge_index=RING.to_sparse().edge_index, num_nodes=8)}
+OF_RING |= {"pandas": pandas.DataFrame(CYCLE.numpy()), "frame": Frame(CYCLE), "np.matrix": np.matrix(CYCLE.numpy())}
+OF_RING |= {"list": CYCLE.tolist(), "SciPy": csr_array(CYCLE), "tensor": CYCLE}
 DOORS = {  # each with what it takes
     "Laplacian": (lambda graph: Laplacian(graph).to_dense(), RING),
     "smoothness": (lambda graph: tl.losses.laplacian_smoothness(ROWS, graph, "sum"), RING),

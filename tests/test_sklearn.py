@@ -34,23 +34,14 @@ UNLABELLED = {"check_classifiers_classes": "−1 is no class, as of scikit-learn
 AFFINITY = HeatKernel()(torch.from_numpy(X), KNN(10)(torch.from_numpy(X))).to_dense().numpy()
 TABLE = re.findall(r"^\| `(\w+)` \| `(\w+)\.(\w+)` (\|.*)\|$", (ROOT / "docs" / "sklearn.md").read_text(), re.MULTILINE)
 REFUSED = {"method": "hessian", "kernel_params": {"a": 1}, "fit_inverse_transform": True, "norm_laplacian": False}
+CHECKED = [SpectralEmbedding(n_neighbors=6, components="separate"), SpectralEmbedding(affinity="rbf")]
+CHECKED += [SpectralClustering(affinity="nearest_neighbors", n_neighbors=6), estimators.ClassicalMDS(), KernelPCA()]
+CHECKED += [estimators.HarmonicFunction(), estimators.HarmonicRegressor()]
+CHECKED += [LabelSpreading("knn", n_neighbors=4, alpha=0.5)]
 WEIGHTS = [None, SimpleWeights(), HeatKernel(2.0), DensityCorrected()]
 
 
-@pytest.mark.parametrize(
-    "estimator",
-    [
-        SpectralEmbedding(n_neighbors=6, components="separate"),
-        SpectralEmbedding(affinity="rbf"),
-        SpectralClustering(affinity="nearest_neighbors", n_neighbors=6),
-        estimators.ClassicalMDS(),
-        KernelPCA(),
-        LabelSpreading("knn", n_neighbors=4, alpha=0.5),
-        estimators.HarmonicFunction(),
-        estimators.HarmonicRegressor(),
-    ],
-    ids=lambda estimator: type(estimator).__name__,
-)
+@pytest.mark.parametrize("estimator", CHECKED, ids=lambda estimator: type(estimator).__name__)
 def test_estimator_checks(estimator):
     failing = UNLABELLED if isinstance(estimator, estimators.HarmonicFunction) else {}
     check_estimator(estimator, expected_failed_checks=failing, on_skip=None)
@@ -89,17 +80,10 @@ def test_the_table_has_every_public_name():
     assert sorted(row[0] for row in TABLE) == sorted(estimators.__all__)
 
 
-IDLE = [
-    (SpectralEmbedding(affinity="rbf"), "n_neighbors"),
-    (SpectralClustering(2), "n_neighbors"),
-    (SpectralClustering(2, affinity="nearest_neighbors"), "gamma"),
-    (SpectralClustering(2), "degree"),
-    (SpectralEmbedding(), "n_jobs"),
-    (LabelSpreading(), "n_neighbors"),
-    (LabelSpreading("knn"), "gamma"),
-    (estimators.HarmonicFunction(), "n_neighbors"),
-    (LabelSpreading("knn"), "max_iter"),
-]
+IDLE = [(SpectralEmbedding(affinity="rbf"), "n_neighbors"), (SpectralClustering(2), "n_neighbors")]
+IDLE += [(SpectralClustering(2, affinity="nearest_neighbors"), "gamma"), (SpectralClustering(2), "degree")]
+IDLE += [(SpectralEmbedding(), "n_jobs"), (LabelSpreading(), "n_neighbors"), (LabelSpreading("knn"), "gamma")]
+IDLE += [(estimators.HarmonicFunction(), "n_neighbors"), (LabelSpreading("knn"), "max_iter")]
 
 
 @pytest.mark.parametrize(("face", "name"), IDLE, ids=str)

@@ -30,8 +30,6 @@ SMALL, LARGE, HUGE = (2_000, 20_000), (2_000, 20_000, 200_000), (2_000, 20_000, 
 
 @dataclass(frozen=True)
 class Family:
-    """Graphs of one kind."""
-
     make: Callable[[Rng, int], Edges | Graph]  # of about so many nodes
     sizes: tuple[int, ...] = LARGE  # of the atlas
     most: int | None = None  # nodes of the largest graph there is; None where there is no end

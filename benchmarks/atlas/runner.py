@@ -27,8 +27,6 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Settings:
-    """Settings of a run."""
-
     k: int = 8  # pairs, trivial ones included
     residual: float = 1e-6  # that everybody has to reach
     threads: int = 1  # one is timed by the processor's clock, more by the wall's

@@ -15,13 +15,9 @@ from torch_lapeig import methods
 from torch_lapeig.pyg import AddSpectralFeatures
 
 NORMALIZATIONS = ["symmetric", "random_walk", "unnormalized"]
-GRAPHS = {
-    "cycle": cycle(8),
-    "complete": complete(6),
-    "random": random_affinity(9),
-    "two components": problems.two_cliques(3, 4),
-    "isolated node": torch.block_diag(torch.zeros(1, 1, dtype=torch.float64), path(5)),
-}
+GRAPHS = {"cycle": cycle(8), "complete": complete(6), "random": random_affinity(9)}
+GRAPHS |= {"two components": problems.two_cliques(3, 4)}
+GRAPHS |= {"isolated node": torch.block_diag(torch.zeros(1, 1, dtype=torch.float64), path(5))}
 
 
 def network(outputs, inputs=1, seed=0):

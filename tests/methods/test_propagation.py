@@ -184,7 +184,6 @@ def test_gradients_to_numbers_weights_and_bandwidth(name):
 
 
 def test_numbers_that_cancel_and_numbers_of_the_nearest_point():
-    """Between −1 and 1 there is 0; points that no number reaches have the nearest one."""
     path, ends = torch.arange(41.0, dtype=torch.float64)[:, None], torch.full((41,), torch.nan, dtype=torch.float64)
     ends[0], ends[-1] = -1, 1
     for make in SOLVED.values():
