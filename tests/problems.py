@@ -178,6 +178,10 @@ def points(n: int, d: int, *, seed: int = 0, batch: int | None = None, dtype: to
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=dtype)
 
 
+def of_cube(n: int, d: int = 3, seed: int = 0) -> Tensor:
+    return torch.rand(n, d, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
 def swiss_roll(n: int, *, seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:
     u = torch.rand(2, n, generator=torch.Generator().manual_seed(seed), dtype=dtype)
     angle = 1.5 * torch.pi * (1 + 2 * u[0])
@@ -342,6 +346,16 @@ def ignoring(category=Warning):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", category)
         yield
+
+
+@contextlib.contextmanager
+def setting(change, value, back):
+    """Change a setting of torch, as by ``torch.set_num_threads``, and put it back afterwards."""
+    change(value)
+    try:
+        yield
+    finally:
+        change(back)
 
 
 def quiet(function, *args, **options):

@@ -66,9 +66,7 @@ def nearly_symmetric(rng: Rng, n: int) -> Edges:
 
 
 def hypercube(rng: Rng, n: int) -> Edges:
-    d = max(1, round(math.log2(n)))
-    node = np.arange(2**d)
-    return simple(2**d, np.concatenate([np.stack([node, node ^ (1 << b)], 1) for b in range(d)]))
+    return functools.reduce(product, [path(rng, 2)] * max(1, round(math.log2(n))))
 
 
 def hamming(rng: Rng, n: int) -> Edges:
@@ -90,8 +88,7 @@ def complete_multipartite(rng: Rng, n: int) -> Edges:
 
 
 def binary_tree(rng: Rng, n: int) -> Edges:
-    child = np.arange(1, n)
-    return simple(n, np.stack([child, (child - 1) // 2], 1))
+    return _of(nx.full_rary_tree(2, n))
 
 
 def barbell(rng: Rng, n: int) -> Edges:

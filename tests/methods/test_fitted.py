@@ -25,16 +25,11 @@ with ignoring():  # Lightning's imports warn of what is deprecated elsewhere
     lightning = pytest.importorskip("pytorch_lightning")
     from torch_lapeig.lightning import SmoothnessCallback
 
-MODULES = {
-    "eigenmaps": lambda: tl.LaplacianEigenmaps(2, tl.KNN(8), tl.HeatKernel(4.0)),
-    "learnable eigenmaps": lambda: tl.LaplacianEigenmaps(2, tl.KNN(8), tl.HeatKernel(learnable=True)),
-    "clustering": lambda: tl.SpectralClustering(2, tl.KNN(8)),
-    "MDS": lambda: tl.MDS(2),
-    "Isomap": lambda: tl.Isomap(2, tl.KNN(8)),
-    "LLE": lambda: tl.LLE(2, tl.KNN(8)),
-    "KernelPCA": lambda: tl.KernelPCA(2, "rbf", gamma=0.3),
-    "Whitening": lambda: tl.Whitening(3),
-}
+MODULES = {"eigenmaps": lambda: tl.LaplacianEigenmaps(2, tl.KNN(8), tl.HeatKernel(4.0))}
+MODULES |= {"learnable eigenmaps": lambda: tl.LaplacianEigenmaps(2, tl.KNN(8), tl.HeatKernel(learnable=True))}
+MODULES |= {"clustering": lambda: tl.SpectralClustering(2, tl.KNN(8)), "MDS": lambda: tl.MDS(2)}
+MODULES |= {"Isomap": lambda: tl.Isomap(2, tl.KNN(8)), "LLE": lambda: tl.LLE(2, tl.KNN(8))}
+MODULES |= {"KernelPCA": lambda: tl.KernelPCA(2, "rbf", gamma=0.3), "Whitening": lambda: tl.Whitening(3)}
 every_module = pytest.mark.parametrize("make", MODULES.values(), ids=MODULES.keys())
 
 

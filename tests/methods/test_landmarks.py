@@ -7,13 +7,10 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 from problems import DEVICES, covering, polygon, saved_and_loaded
+from problems import of_cube as points
 from torch_lapeig import HeatKernel, Landmarks, LaplacianEigenmaps
 
 T = 0.3
-
-
-def points(n, d=3, seed=0):
-    return torch.rand(n, d, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 def check_against_dense(model, x):

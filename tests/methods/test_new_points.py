@@ -9,15 +9,11 @@ import torch_lapeig as tl
 from problems import every, points
 
 NEAR = points(40, 3)
-METHODS = {
-    "LaplacianEigenmaps": lambda: tl.LaplacianEigenmaps(2, tl.KNN(8)),
-    "SpectralClustering": lambda: tl.SpectralClustering(2, tl.KNN(8)),
-    "SpectralClustering, Shi–Malik": lambda: tl.SpectralClustering(2, tl.KNN(8), variant="shi_malik"),
-    "MDS": lambda: tl.MDS(2),
-    "Isomap": lambda: tl.Isomap(2, tl.KNN(8)),
-    "LLE": lambda: tl.LLE(2, tl.KNN(8)),
-    "KernelPCA": lambda: tl.KernelPCA(2),
-}
+METHODS = {"LaplacianEigenmaps": lambda: tl.LaplacianEigenmaps(2, tl.KNN(8))}
+METHODS |= {"SpectralClustering": lambda: tl.SpectralClustering(2, tl.KNN(8))}
+METHODS |= {"SpectralClustering, Shi–Malik": lambda: tl.SpectralClustering(2, tl.KNN(8), variant="shi_malik")}
+METHODS |= {"MDS": lambda: tl.MDS(2), "Isomap": lambda: tl.Isomap(2, tl.KNN(8)), "LLE": lambda: tl.LLE(2, tl.KNN(8))}
+METHODS |= {"KernelPCA": lambda: tl.KernelPCA(2)}
 QUERIES = {
     "width": (NEAR[:, :2], ValueError, "torch.float64 of dimension 3, got torch.float64 of dimension 2"),
     "dtype": (NEAR.float(), ValueError, "torch.float64 of dimension 3, got torch.float32 of dimension 3"),
