@@ -6,6 +6,7 @@ import threading
 import pytest
 import torch
 
+from problems import setting
 from torch_lapeig import KNN, Graph, HeatKernel, Laplacian, eigen, eigenpairs
 from torch_lapeig.eigen import ChebyshevSubspace
 from torch_lapeig.eigen.solvers.blocks import eigh_of_batch
@@ -18,11 +19,9 @@ LIMIT = 60  # seconds until a wait counts as one for ever
 @pytest.fixture(autouse=True)
 def two_threads(monkeypatch):
     """Two threads at least, also on a machine of one core."""
-    before = torch.get_num_threads()
     monkeypatch.setattr(threads.os, "cpu_count", lambda: 4)
-    torch.set_num_threads(2)
-    yield
-    torch.set_num_threads(before)
+    with setting(torch.set_num_threads, 2, torch.get_num_threads()):
+        yield
 
 
 def on_thread(function):
@@ -52,11 +51,8 @@ def test_threads_have_the_modes_of_the_caller():
         one = torch.ones(8, 8)
         assert [found.dtype for found in together([lambda: one @ one] * 3)] == [torch.bfloat16] * 3
     assert together([modes] * 4) == [modes()] * 4
-    torch.set_default_dtype(torch.float64)
-    try:
+    with setting(torch.set_default_dtype, torch.float64, torch.float32):
         assert [found.dtype for found in together([lambda: torch.zeros(1)] * 3)] == [torch.float64] * 3
-    finally:
-        torch.set_default_dtype(torch.float32)
 
 
 def test_threads_of_the_user_at_work_at_the_same_time():
