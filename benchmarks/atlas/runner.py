@@ -72,9 +72,7 @@ class Bench:
 
     def ask(self, limit: float, **request: Any) -> dict[str, Any]:
         """Return the answer, or what ended the worker as an ``error``; {"stopped": …} where it was the limit."""
-        limits = (
-            {"processor": limit, "elapsed": ELAPSED * limit + 10} if self.settings.threads == 1 else {"elapsed": limit}
-        )
+        limits = {"elapsed": ELAPSED * limit + 10, self.settings.clock: limit}
         try:
             found: dict[str, Any] = self.child.ask({**request, "limit": limits})
         except Ended as ended:
