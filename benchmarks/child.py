@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TextIO
+from typing import Any
 
 # Libraries read these once, when they are loaded.
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
@@ -61,19 +61,13 @@ class Child:
             self.process.communicate()
 
 
-def answers_to() -> TextIO:
-    """Set where answers go; everything that libraries print goes to standard error."""
-    out = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)
-    return out
-
-
 def serve(answer: Callable[[Any], Any]) -> None:
     """Answer all requests; one beyond its ``limit`` (``{"processor" | "elapsed": seconds}``) ends its process.
 
     That is a fork of this one, which has only imported: the next takes its place at once, with nothing but the imports.
     """
-    out = answers_to()
+    out = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)  # all that libraries print goes to standard error
     while (pid := os.fork()) != 0:
         code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
         if code == 0:

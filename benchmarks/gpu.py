@@ -352,17 +352,9 @@ def tests(place: Place) -> None:
         place.record("", line.strip()[:240])
 
 
-PARTS: dict[Callable[[Place], None], int] = {  # with the seconds that each may take
-    environment: 60,
-    eigh: 30,
-    library: 75,
-    layer: 50,
-    encodings: 20,
-    large: 90,
-    backward: 45,
-    steps: 45,
-    tests: 120,
-}
+# With the seconds that each may take.
+PARTS: dict[Callable[[Place], None], int] = {environment: 60, eigh: 30, library: 75, layer: 50, encodings: 20}
+PARTS |= {large: 90, backward: 45, steps: 45, tests: 120}
 WHOLE = 470  # seconds, for all of them
 
 # --- Running them -----------------------------------------------------------------------------------------------------

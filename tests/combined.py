@@ -270,8 +270,6 @@ def of_cosines() -> Made:
 
 
 class Own(Operator):
-    """Operator of a user's own."""
-
     def __init__(self, matrix: Tensor) -> None:
         self.matrix, self.shape, self.dtype, self.device = matrix, tuple(matrix.shape[:1]), matrix.dtype, matrix.device
         self.bound = matrix.abs().sum(1).amax()[None]

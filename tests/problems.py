@@ -165,9 +165,21 @@ def preferential_attachment(n: int, edges: int = 2) -> csr_array:
     return of_networkx(nx.barabasi_albert_graph(n, edges, seed=0))
 
 
+def square(n: int) -> tuple[Tensor, Tensor]:
+    """The unit square as a mesh: a grid of n × n squares, each of two triangles."""
+    node = torch.arange((n + 1) ** 2).reshape(n + 1, n + 1)
+    a, b, c, d = (part.flatten() for part in (node[:-1, :-1], node[1:, :-1], node[1:, 1:], node[:-1, 1:]))
+    place = torch.cartesian_prod(*2 * [torch.arange(n + 1, dtype=torch.float64) / n])
+    return place, torch.cat([torch.stack([a, b, c], 1), torch.stack([a, c, d], 1)])
+
+
 def points(n: int, d: int, *, seed: int = 0, batch: int | None = None, dtype: torch.dtype = torch.float64) -> Tensor:
     shape = (n, d) if batch is None else (batch, n, d)
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=dtype)
+
+
+def of_cube(n: int, d: int = 3, seed: int = 0) -> Tensor:
+    return torch.rand(n, d, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 def swiss_roll(n: int, *, seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:
@@ -230,9 +242,9 @@ def surface(n, *, seed=0, dtype=torch.float64):
     return torch.stack([u[:, 0], u[:, 1], u[:, 0].sin()], 1).to(dtype)
 
 
-def distances(y):
+def distances(y, other=None):
     """By differences, as products leave √ε of equal points."""
-    return torch.cdist(y, y, compute_mode="donot_use_mm_for_euclid_dist")
+    return torch.cdist(y, y if other is None else other, compute_mode="donot_use_mm_for_euclid_dist")
 
 
 def edge_parameters(affinity):
@@ -336,6 +348,16 @@ def ignoring(category=Warning):
         yield
 
 
+@contextlib.contextmanager
+def setting(change, value, back):
+    """Change a setting of torch, as by ``torch.set_num_threads``, and put it back afterwards."""
+    change(value)
+    try:
+        yield
+    finally:
+        change(back)
+
+
 def quiet(function, *args, **options):
     with ignoring(GraphWarning):
         return function(*args, **options)
@@ -347,12 +369,12 @@ def stored(affinity, is_sparse, mask=None):
     return graph.to_sparse() if is_sparse else graph
 
 
-def saved_and_loaded(value):
-    """Return what `torch.load` reads of a value in a file, with its weights only."""
+def saved_and_loaded(value, weights_only=True):
+    """Return what `torch.load` reads of a value in a file."""
     file = io.BytesIO()
     torch.save(value, file)
     file.seek(0)
-    return torch.load(file, weights_only=True)
+    return torch.load(file, weights_only=weights_only)
 
 
 class MissesOneCopy(Eigh):

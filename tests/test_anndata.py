@@ -1,8 +1,6 @@
 """Functions on scanpy's neighbour graph: keys, a dense reference, scanpy itself where it is installed."""
 
 import copy
-import re
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,8 +11,6 @@ from scipy.sparse import block_diag, csr_array
 from problems import points
 from torch_lapeig import DiffusionMap, Graph, HeatKernel, Precomputed, knn_graph
 from torch_lapeig.anndata import diffmap, label_transfer, spectral
-
-RECIPES = re.findall(r"```py\n(.*?)```", (Path(__file__).parents[1] / "docs" / "diffusion.md").read_text(), re.DOTALL)
 
 
 def cells(n=90, k=8):
@@ -180,11 +176,3 @@ def test_scanpy_has_the_same_map_and_pseudotime():
         adata.uns["iroot"] = 0
         scanpy.tl.dpt(adata)
     np.testing.assert_allclose(ours.obs["dpt_pseudotime"], theirs.obs["dpt_pseudotime"], atol=1e-5)
-
-
-@pytest.mark.filterwarnings("ignore")  # of scanpy
-def test_the_recipe_of_the_page_runs(capsys):
-    pytest.importorskip("scanpy")
-    for recipe in RECIPES:
-        exec(compile(recipe, "diffusion.md", "exec"), {})
-    assert capsys.readouterr().out

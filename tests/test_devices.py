@@ -8,7 +8,7 @@ import torch
 
 import torch_lapeig as tl
 from benchmarks import pretended
-from problems import points, swiss_roll
+from problems import points, setting, swiss_roll
 from torch_lapeig.eigen import ChebyshevSubspace, FunctionOperator, Lobpcg
 from torch_lapeig.graph import nearest_neighbors
 from torch_lapeig.methods import LLE
@@ -129,21 +129,15 @@ def test_components_are_counted(seen):
         LLE(1, tl.KNN(4)).fit(x.to(DEVICE))
 
 
-class TestSums:
-    """Sums over groups are the same from run to run: no atomic addition, whatever the order of the values."""
-
-    @pytest.mark.parametrize("solver", [None, Lobpcg(), ChebyshevSubspace()])
-    def test_deterministic_algorithms(self, solver, seen):
-        """Check torch's setting under which CUDA refuses some operations."""
-        torch.use_deterministic_algorithms(True)
-        try:
-            x = swiss_roll(300).to(DEVICE).requires_grad_()
-            module = tl.LaplacianEigenmaps(2, tl.KNN(8), tl.HeatKernel("median"), solve=solver).fit(x)
-            module(x).square().square().sum().backward()
-            module.transform(x.detach()[:5] + 0.01)
-        finally:
-            torch.use_deterministic_algorithms(False)
-        assert not seen.unstable
+@pytest.mark.parametrize("solver", [None, Lobpcg(), ChebyshevSubspace()])
+def test_deterministic_algorithms(solver, seen):
+    """Sums over groups are the same from run to run: no atomic addition, which CUDA refuses here."""
+    with setting(torch.use_deterministic_algorithms, True, False):
+        x = swiss_roll(300).to(DEVICE).requires_grad_()
+        module = tl.LaplacianEigenmaps(2, tl.KNN(8), tl.HeatKernel("median"), solve=solver).fit(x)
+        module(x).square().square().sum().backward()
+        module.transform(x.detach()[:5] + 0.01)
+    assert not seen.unstable
 
 
 HEAT, K6 = tl.HeatKernel("median"), tl.KNN(6)

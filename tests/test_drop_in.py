@@ -20,16 +20,9 @@ from sklearn.neighbors import KNeighborsTransformer, kneighbors_graph
 
 from problems import covering, points
 from torch_lapeig import DensityCorrected, GraphWarning, HeatKernel, Solve
+from torch_lapeig import sklearn as estimators
 from torch_lapeig.eigen import Eigh
-from torch_lapeig.sklearn import (
-    ClassicalMDS,
-    HarmonicFunction,
-    Isomap,
-    KernelPCA,
-    LabelSpreading,
-    SpectralClustering,
-    SpectralEmbedding,
-)
+from torch_lapeig.sklearn import SpectralClustering, SpectralEmbedding
 
 both_dtypes = pytest.mark.parametrize("dtype", [np.float32, np.float64])
 
@@ -234,7 +227,6 @@ def test_precomputed_of_every_form(form, dtype):
 
 
 def test_two_directions_are_averaged_aloud():
-    """The two directions are averaged with a warning, as in scikit-learn; round-off gives no warning."""
     given = kneighbors_graph(X, 9)
     with pytest.warns(GraphWarning, match="affinities are not symmetric: their mean"):
         model = SpectralEmbedding(3, affinity="precomputed").fit(given)
@@ -262,11 +254,11 @@ def test_a_function_without_others_embeds_no_new_samples():
         (SpectralClustering(2, assign_labels="cluster_qr", n_init=3), "n_init", 'assign_labels="kmeans"'),
         (SpectralEmbedding(affinity="precomputed", n_neighbors=9), "n_neighbors", 'affinity="nearest_neighbors"'),
         (SpectralEmbedding(gamma=0.5), "gamma", 'affinity="rbf"'),
-        (KernelPCA(2, kernel="rbf", coef0=0.5), "coef0", 'kernel="poly"'),
-        (Isomap(metric="euclidean", p=3), "p", 'metric="minkowski"'),
-        (ClassicalMDS(metric="precomputed", metric_params={"p": 3}), "metric_params", 'metric="euclidean"'),
-        (LabelSpreading(n_neighbors=3), "n_neighbors", 'kernel="knn"'),
-        (HarmonicFunction("knn", gamma=3), "gamma", 'kernel="rbf"'),
+        (estimators.KernelPCA(2, kernel="rbf", coef0=0.5), "coef0", 'kernel="poly"'),
+        (estimators.Isomap(metric="euclidean", p=3), "p", 'metric="minkowski"'),
+        (estimators.ClassicalMDS(metric="precomputed", metric_params={"p": 3}), "metric_params", 'metric="euclidean"'),
+        (estimators.LabelSpreading(n_neighbors=3), "n_neighbors", 'kernel="knn"'),
+        (estimators.HarmonicFunction("knn", gamma=3), "gamma", 'kernel="rbf"'),
     ],
 )
 def test_a_parameter_without_effect_is_named(model, name, instead):

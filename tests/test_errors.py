@@ -23,27 +23,9 @@ from sklearn.exceptions import NotFittedError
 from sklearn.manifold import spectral_embedding
 from torch_geometric.data import Data
 
-import torch_lapeig
+import torch_lapeig as tl
 from problems import cycle, every, ignoring, path, points, polygon, surface
-from torch_lapeig import (
-    KNN,
-    MDS,
-    DirectedGraph,
-    Graph,
-    LabelSpreading,
-    Laplacian,
-    LaplacianEigenmaps,
-    Precomputed,
-    SignedGraph,
-    eigen,
-    eigenpairs,
-    graph,
-    knn_graph,
-    losses,
-    methods,
-    pyg,
-    samplers,
-)
+from torch_lapeig import KNN, Graph, Laplacian, LaplacianEigenmaps, Precomputed, eigen, eigenpairs, knn_graph, methods
 from torch_lapeig import sklearn as estimators
 from torch_lapeig.plots import plot_graph
 
@@ -54,7 +36,7 @@ GRAPH = knn_graph(X, 3)
 LAPLACIAN = Laplacian(GRAPH)
 MASK = torch.ones(10, dtype=torch.bool)
 AFFINITIES, APART = Precomputed("affinity"), Precomputed("distance")
-GIVEN, DISTANCES = LaplacianEigenmaps(1, AFFINITIES), MDS(2, metric=Precomputed("distance"))
+GIVEN, DISTANCES = LaplacianEigenmaps(1, AFFINITIES), tl.MDS(2, metric=Precomputed("distance"))
 MASKED = np.ma.masked_array(X.numpy(), X.numpy() == X.numpy().max())
 LABELS, CLASSES, FAR = torch.arange(10) % 2, np.arange(10) % 3, torch.arange(10) + 10**15
 SAME = torch.ones(10, 2)
@@ -70,7 +52,7 @@ PAIRS, SIGNAL = eigenpairs(Laplacian(Graph.from_dense(path(4))), 3), points(4, 2
 SHARDED, HEAT = replace(PAIRS, is_sharded=True), methods.HeatResponse([1.0])
 MASS, TWO = torch.rand(6, generator=torch.Generator().manual_seed(1)).double() + 1, torch.tensor([2])
 CORNERS, FACES = points(4, 3), torch.tensor([[0, 1, 2], [1, 0, 3], [2, 1, 3], [0, 2, 3]])
-RING = DirectedGraph.from_edge_index(torch.stack([torch.arange(5), torch.arange(5).roll(-1)]), torch.ones(5).double())
+RING = tl.DirectedGraph.from_dense(torch.eye(5).double().roll(1, 1)).to_sparse()
 ASKEW, CROOKED = torch.tensor([[1.0, 2.0], [0.5, 1.0]]), torch.tensor([[1.0, 1j], [1j, 1.0]])
 EYE, CUBE = torch.eye(6).double(), torch.cartesian_prod(*[torch.arange(2.0)] * 3).double()
 MEMBERS = torch.tensor([[0, 1], [0, 0]])
@@ -82,7 +64,7 @@ def massed(mass, normalization="unnormalized"):
 
 
 def spreading(x=SHEET, labels=FEW, **options):
-    return LabelSpreading(KNN(6), **options)(x, labels)
+    return tl.LabelSpreading(KNN(6), **options)(x, labels)
 
 
 # Below the name of its error each call, "→", and words of the message, a regular expression.
@@ -701,8 +683,8 @@ def cases():
             call = line
 
 
-NAMES = {**vars(torch_lapeig.plots), **vars(methods), **vars(eigen), **vars(graph), **vars(losses), **vars(samplers)}
-NAMES |= {**vars(pyg), **vars(torch_lapeig), **globals(), "estimators": estimators, "NotFittedError": NotFittedError}
+NAMES = {**vars(tl.plots), **vars(methods), **vars(eigen), **vars(tl.graph), **vars(tl.losses), **vars(tl.samplers)}
+NAMES |= {**vars(tl.pyg), **vars(tl), **globals(), "estimators": estimators, "NotFittedError": NotFittedError}
 NAMES |= {"csr_array": csr_array, "replace": replace, "copy": copy, "spectral_embedding": spectral_embedding}
 
 
@@ -719,22 +701,15 @@ class Frame:
         self.to_numpy = x.numpy
 
 
-SIGNED, MESH = SignedGraph.from_dense(-path(4)), torch_lapeig.mesh_laplacian(CORNERS, FACES)
+SIGNED, MESH = tl.SignedGraph.from_dense(-path(4)), tl.mesh_laplacian(CORNERS, FACES)
 CYCLE = cycle(8)
-RING, SIGNS, ROWS = Graph.from_dense(CYCLE), SignedGraph.from_dense(CYCLE), CYCLE[:, :2]
-OF_RING = {
-    "networkx": networkx.cycle_graph(8),
-    "PyG": Data(edge_index=RING.to_sparse().edge_index, num_nodes=8),
-    "pandas": pandas.DataFrame(CYCLE.numpy()),
-    "frame": Frame(CYCLE),
-    "np.matrix": np.matrix(CYCLE.numpy()),
-    "list": CYCLE.tolist(),
-    "SciPy": csr_array(CYCLE),
-    "tensor": CYCLE,
-}
+RING, SIGNS, ROWS = Graph.from_dense(CYCLE), tl.SignedGraph.from_dense(CYCLE), CYCLE[:, :2]
+OF_RING = {"networkx": networkx.cycle_graph(8), "PyG": Data(edge_index=RING.to_sparse().edge_index, num_nodes=8)}
+OF_RING |= {"pandas": pandas.DataFrame(CYCLE.numpy()), "frame": Frame(CYCLE), "np.matrix": np.matrix(CYCLE.numpy())}
+OF_RING |= {"list": CYCLE.tolist(), "SciPy": csr_array(CYCLE), "tensor": CYCLE}
 DOORS = {  # each with what it takes
     "Laplacian": (lambda graph: Laplacian(graph).to_dense(), RING),
-    "smoothness": (lambda graph: losses.laplacian_smoothness(ROWS, graph, "sum"), RING),
+    "smoothness": (lambda graph: tl.losses.laplacian_smoothness(ROWS, graph, "sum"), RING),
     "picture": (lambda graph: len(plot_graph(graph, ROWS, axes=Figure().subplots()).collections), RING),
     "SignedLaplacian": (lambda graph: eigen.SignedLaplacian(graph).to_dense(), SIGNS),
     "eigenpairs": (lambda laplacian: eigenpairs(laplacian, 3).values, CYCLE),
@@ -758,7 +733,7 @@ def test_advice_for_objects_of_other_libraries_gives_the_true_answer(name, kind)
         assert kind in got or kind not in ("networkx", "pandas")
         if advice.endswith(".x"):  # the features of PyG's data
             return
-        found = door(eval(advice, {**vars(torch_lapeig), "torch": torch, "networkx": networkx, argument: given}))
+        found = door(eval(advice, {**vars(tl), "torch": torch, "networkx": networkx, argument: given}))
         right = Laplacian(RING) if "Laplacian(" in advice else right
     torch.testing.assert_close(found, door(right), check_dtype=False, atol=1e-5, rtol=0)  # lists have float32
 
@@ -768,7 +743,7 @@ def test_advice_for_sets_of_unequal_size_gives_the_true_answer(x):
     with pytest.raises(TypeError, match="pad sets of unequal size") as error:
         LaplacianEigenmaps(2, KNN(3))(x)
     advice = re.search(r"pad_batch\(.*\)\)\)", str(error.value))[0]
-    points, mask = eval(advice, {"pad_batch": torch_lapeig.pad_batch, "torch": torch, "x": x})
+    points, mask = eval(advice, {"pad_batch": tl.pad_batch, "torch": torch, "x": x})
     y = LaplacianEigenmaps(2, KNN(3))(points, mask=mask)
     torch.testing.assert_close(y[1, :6], LaplacianEigenmaps(2, KNN(3))(X[:6]))
 
@@ -787,7 +762,7 @@ def eliminated(stiffness):
 
 
 def of_faces(faces, **options):
-    mesh = torch_lapeig.mesh_laplacian(FLAT, faces, **options)
+    mesh = tl.mesh_laplacian(FLAT, faces, **options)
     return eigenpairs(mesh.stiffness, 3, mass=mesh.mass).values
 
 
@@ -806,7 +781,7 @@ def with_mass(matrix, mass):
 
 
 def drawn(y, **options):
-    return torch_lapeig.plots.plot_embedding(y, axes=Figure().subplots(), **options)
+    return tl.plots.plot_embedding(y, axes=Figure().subplots(), **options)
 
 
 def loaded(module, state):
@@ -833,15 +808,15 @@ HASTY, LOWEST = eigen.ChebyshevSubspace(max_iterations=0), torch.linalg.eigvals(
 TIMES, UNIT = lambda y: torch.arange(1.0, 31)[:, None] * y, torch.diag(MASS.new([1e2, 1e-6, 1e5]))
 STIFF = 1e5 * MASS.new([[0, 10, 1], [10, 10, 0], [1, 0, 1000]])
 LIGHT = UNIT.inverse() @ (EYE + path(6) / 2)[:3, :3] @ UNIT.inverse()
-SINKING = eigen.SymmetricOperator(graph.DensePattern((6,)), 0 * EYE, MASS - 9)
+SINKING = eigen.SymmetricOperator(tl.graph.DensePattern((6,)), 0 * EYE, MASS - 9)
 COPIES = (EYE - 1 / 3) @ torch.diag(MASS.new([1e-8] * 4 + [1, 2])) @ (EYE - 1 / 3)
 LEAF, SMALL, POINTS = CYCLE.clone().requires_grad_(), path(6).float().requires_grad_(), points(8, 2)
 ROUND, MEAN, OUTER = Laplacian(Graph.from_dense(LEAF), "unnormalized"), (LEAF + LEAF.mT) / 2, POINTS @ POINTS.mT
 DENSE_ROUND, MOSTLY, STREAM = MEAN.sum(1).diag() - MEAN, torch.cat([torch.zeros(400, 2), X[:3]]), SHEET.split(20)
 SAVED, OUTSIDE = LaplacianEigenmaps(1, KNN(3)).fit(X), 1.5 * points(40, 2, seed=3)
 PARTED = torch.cat([points(40, 2), points(40, 2, seed=1) + 100])
-PHASES = eigen.MagneticLaplacian(DirectedGraph.from_dense(CYCLE.triu())).eigenpairs(2)
-LINE, LINEAR = MDS(1, metric=Precomputed("distance")), lambda x, y: x @ y.T
+PHASES = eigen.MagneticLaplacian(tl.DirectedGraph.from_dense(CYCLE.triu())).eigenpairs(2)
+LINE, LINEAR = tl.MDS(1, metric=Precomputed("distance")), lambda x, y: x @ y.T
 UNEVEN = functools.partial(LaplacianEigenmaps, neighbors=KNN(3), normalization="unnormalized")
 MAPPED, LINEAR_MAP = LaplacianEigenmaps(2, KNN(3)).embed(X), aslinearoperator(X.numpy())
 MIXED, ARCS = pandas.DataFrame({0: X[:, 0], 1: MASK}), networkx.DiGraph([(0, 1)])

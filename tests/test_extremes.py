@@ -12,16 +12,10 @@ import torch_lapeig as tl
 from problems import covering, every
 
 SINGLE, DOUBLE = torch.float32, torch.float64
-WEIGHTINGS = {
-    "median": tl.HeatKernel,
-    "t": lambda: tl.HeatKernel(1.0, learnable=True),
-    "component": lambda: tl.HeatKernel("component-median"),
-    "self-tuning": lambda: tl.SelfTuning(3),
-    "density": tl.DensityCorrected,
-    "half density": lambda: tl.DensityCorrected(0.5, tl.HeatKernel(1.0)),
-    "improved": tl.ImprovedWeights,
-    "kernel": lambda: tl.KernelWeights(lambda squared: torch.exp(-squared)),
-}
+WEIGHTINGS = {"median": tl.HeatKernel, "t": lambda: tl.HeatKernel(1.0, learnable=True)}
+WEIGHTINGS |= {"component": lambda: tl.HeatKernel("component-median"), "self-tuning": lambda: tl.SelfTuning(3)}
+WEIGHTINGS |= {"density": tl.DensityCorrected, "half density": lambda: tl.DensityCorrected(0.5, tl.HeatKernel(1.0))}
+WEIGHTINGS |= {"improved": tl.ImprovedWeights, "kernel": lambda: tl.KernelWeights(lambda squared: torch.exp(-squared))}
 KINDS = ["heavy", "heavier", "outlier", "two outliers", "copies", "lattice", "tiny", "huge"]
 TASKS = ["layer", "layer", "layer", "batch", "dense", "out of sample", "clustering", "smoothness"]
 RELATIVES = ["mds", "isomap", "lle", "kernel pca"]

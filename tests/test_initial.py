@@ -1,7 +1,5 @@
 """Starts for UMAP and t-SNE: eigenvectors of each component, laid apart and scaled as the libraries do."""
 
-import re
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,9 +10,6 @@ from scipy.sparse import block_diag, coo_array, csr_array
 import torch_lapeig as tl
 from problems import every, points, random_affinity
 from torch_lapeig.eigen import ChebyshevSubspace
-
-PAGE = Path(__file__).parents[1] / "docs" / "starts.md"
-RECIPES = re.findall(r"```py\n(.*?)```", PAGE.read_text(), re.DOTALL)
 
 
 def graph_of(n=120, k=9):
@@ -144,13 +139,3 @@ def test_work_is_bounded_and_failure_is_loud():
         start = tl.spectral_init(affinity, 2, solve=tl.Solve(ChebyshevSubspace(max_products=30), tolerance=1e-12))
     assert not start.converged
     assert start.residuals.max() > 1e-12
-
-
-@pytest.mark.filterwarnings("ignore")  # of the other libraries
-@pytest.mark.parametrize("number", range(len(RECIPES)))
-def test_recipes_of_the_page_run(number, capsys):
-    """Those of libraries that are installed; nothing here needs them."""
-    for library in re.findall(r"^import (umap|openTSNE|torchdr|scanpy)", RECIPES[number], re.MULTILINE):
-        pytest.importorskip(library)
-    exec(compile(RECIPES[number], f"recipe {number}", "exec"), {})
-    assert capsys.readouterr().out

@@ -50,6 +50,14 @@ class Regression(lightning.LightningModule):
         return torch.optim.SGD(self.parameters(), lr=0.1)
 
 
+class Numbered(Regression):
+    """Trains on batches whose third part are the numbers of their points."""
+
+    def training_step(self, batch, batch_idx):
+        self.nodes = batch[2]
+        return super().training_step(batch[:2], batch_idx)
+
+
 def trainer(*callbacks, module=lightning, steps=2, **options):
     options = {"accelerator": "cpu", "max_steps": steps, "logger": False, **options}
     quiet = {"enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False}
@@ -65,9 +73,12 @@ def fitted(*callbacks, model=None, **options):
 
 
 @pytest.mark.parametrize("result", [lambda loss: loss, lambda loss: {"loss": loss, "other": 1}], ids=["tensor", "dict"])
-def test_it_trains_with_own_loss_plus_weighted_smoothness(result):
-    model, runner = fitted(SmoothnessCallback(3.0, "encoder", LOSS), model=Regression(result))
-    expected = [own + 3.0 * term for own, term in zip(model.own, model.terms, strict=True)]
+@pytest.mark.parametrize("accumulated", [1, 2])
+def test_it_trains_with_own_loss_plus_weighted_smoothness(result, accumulated):
+    """Both are divided by the number of accumulated batches."""
+    options = {"steps": 2 // accumulated, "accumulate_grad_batches": accumulated}
+    model, runner = fitted(SmoothnessCallback(3.0, "encoder", LOSS), model=Regression(result), **options)
+    expected = [(own + 3.0 * term) / accumulated for own, term in zip(model.own, model.terms, strict=True)]
     assert len(expected) == 2
     assert model.trained == pytest.approx(expected, rel=1e-5)
     assert runner.callback_metrics["smoothness"].item() == pytest.approx(model.terms[-1], rel=1e-5)
@@ -106,18 +117,14 @@ def test_the_graph_is_built_from(source):
 def test_the_global_graph_gives_each_batch_its_part():
     graph = HeatKernel(2.0)(X, knn_graph(X, 5))
 
-    class Numbered(Regression):
-        def training_step(self, batch, batch_idx):
-            self.nodes = batch[2]
-            return super().training_step(batch[:2], batch_idx)
-
+    class Checked(Numbered):
         def on_before_backward(self, loss):
             term = laplacian_smoothness(self.encoder(X[self.nodes]), graph.subgraph(self.nodes))
             self.trained.append((loss.item(), self.own[-1] + 3.0 * term.item()))
 
     data = TensorDataset(X, TARGET, torch.arange(24))
     for nodes in ({}, {"nodes": lambda batch: batch[2]}):
-        model = Numbered()
+        model = Checked()
         batches = NeighborhoodSampler(graph, 12, neighbors=3)
         loader = DataLoader(data, batch_sampler=batches)
         callback = SmoothnessCallback(3.0, "encoder", graph_from=graph, **nodes)
@@ -129,10 +136,10 @@ def test_the_global_graph_gives_each_batch_its_part():
 
 @pytest.mark.parametrize("kind", [NeighborhoodSampler, EdgeSampler])
 def test_a_resumed_training_has_the_batches_of_its_epochs(kind, tmp_path):
-    class Noting(Regression):
+    class Noting(Numbered):
         def training_step(self, batch, batch_idx):
             seen.append((self.current_epoch, batch[2].tolist()))
-            return super().training_step(batch[:2], batch_idx)
+            return super().training_step(batch, batch_idx)
 
     def train(epochs, path=None):
         loader = DataLoader(TensorDataset(X, TARGET, torch.arange(24)), batch_sampler=kind(GRAPH, 12, seed=3))
@@ -220,13 +227,6 @@ def test_lightning_pytorch_takes_it_too():
     assert "training_step" not in vars(model)
 
 
-def test_terms_are_divided_by_the_number_of_accumulated_batches():
-    model, _ = fitted(SmoothnessCallback(3.0, "encoder", LOSS), steps=1, accumulate_grad_batches=2)
-    expected = [(own + 3.0 * term) / 2 for own, term in zip(model.own, model.terms, strict=True)]
-    assert len(expected) == 2
-    assert model.trained == pytest.approx(expected, rel=1e-5)
-
-
 def test_warnings_name_the_line_that_trains_or_the_line_of_the_step():
     """Copies of points have no median distance: the term is of no line but that of `fit`."""
 
@@ -266,11 +266,6 @@ def smoothed(*parts, model=Regression, batches={"batch_size": 12}, **options):  
     trained, loader = model(), DataLoader(TensorDataset(X, TARGET, *parts), **batches)
     trainer(SmoothnessCallback(3.0, "encoder", **options), steps=1).fit(trained, loader)
     return (trained.trained[0] - trained.own[0]) / 3
-
-
-class Numbered(Regression):
-    def training_step(self, batch, batch_idx):
-        return super().training_step(batch[:2], batch_idx)
 
 
 FLAT = nn.Sequential(nn.Flatten(0), nn.Unflatten(0, (-1, 2)), nn.Linear(2, 1))

@@ -160,11 +160,6 @@ def test_no_output_has_less_than_the_sum_of_eigenvalues():
     near = best + 1e-3 * y
     for outputs in (y, collapsed, near, best[:, [0, 0, 1]].expand(1, 12, 3)):
         assert min(spectral_loss(one, graph) for one in outputs) >= bound
-    direct = torch.stack([spectral_loss(one, graph) for one in y])
-    laplacian, degrees = torch.diag(affinity.sum(1)) - affinity, affinity.sum(1)[:, None]
-    centred = y - (degrees * y).sum(1, keepdim=True) / degrees.sum()
-    trace = torch.linalg.solve(centred.mT @ (degrees * centred), centred.mT @ laplacian @ centred)
-    torch.testing.assert_close(direct, trace.diagonal(dim1=1, dim2=2).sum(1))
 
 
 @problems.on_every_device

@@ -24,19 +24,14 @@ def texts(panel):
     return [text.get_text() for text in panel.get_legend().get_texts()]
 
 
-@pytest.mark.parametrize(
-    ("labels", "shown"),
-    [
-        (["b", "a", "_c"] * 20, [" _c", "a", "b"]),
-        (torch.arange(60) % 3, ["0", "1", "2"]),
-        (np.arange(60) % 2 == 0, ["False", "True"]),
-        (np.array([1.0, 2.0, np.nan] * 20), ["1", "2", "(no label)"]),
-        (["x", None] * 30, ["x", "(no label)"]),
-        (torch.arange(60) % 3 - 1, ["0", "1", "(no label)"]),
-        ([1, "one"] * 30, ["1", "one"]),
-        (["a word of more letters than a legend has room for"] * 60, ["a word of more letters than a…"]),
-    ],
-)
+LABELS = [(["b", "a", "_c"] * 20, [" _c", "a", "b"]), (torch.arange(60) % 3, ["0", "1", "2"])]
+LABELS += [(np.arange(60) % 2 == 0, ["False", "True"]), (np.array([1, 2, np.nan] * 20), ["1", "2", "(no label)"])]
+LABELS += [(["x", None] * 30, ["x", "(no label)"]), (torch.arange(60) % 3 - 1, ["0", "1", "(no label)"])]
+LABELS += [(["a word of more letters than a legend has room for"] * 60, ["a word of more letters than a…"])]
+LABELS += [([1, "one"] * 30, ["1", "one"])]
+
+
+@pytest.mark.parametrize(("labels", "shown"), LABELS)
 def test_labels_are_classes(labels, shown):
     panel = plot_embedding(X, labels, axes=axes())
     assert texts(panel) == shown

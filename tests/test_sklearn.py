@@ -23,20 +23,10 @@ from sklearn.neighbors import KNeighborsClassifier, KNeighborsTransformer
 from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import check_estimator
 
-import torch_lapeig.sklearn
 from problems import DEVICES, covering, points, swiss_roll
 from torch_lapeig import KNN, DensityCorrected, GraphWarning, HeatKernel, LaplacianEigenmaps, SimpleWeights
-from torch_lapeig.sklearn import (
-    ClassicalMDS,
-    HarmonicFunction,
-    HarmonicRegressor,
-    Isomap,
-    KernelPCA,
-    LabelSpreading,
-    LocallyLinearEmbedding,
-    SpectralClustering,
-    SpectralEmbedding,
-)
+from torch_lapeig import sklearn as estimators
+from torch_lapeig.sklearn import Isomap, KernelPCA, LabelSpreading, SpectralClustering, SpectralEmbedding
 
 ROOT = Path(__file__).parents[1]
 X = points(150, 4).numpy()
@@ -44,25 +34,16 @@ UNLABELLED = {"check_classifiers_classes": "−1 is no class, as of scikit-learn
 AFFINITY = HeatKernel()(torch.from_numpy(X), KNN(10)(torch.from_numpy(X))).to_dense().numpy()
 TABLE = re.findall(r"^\| `(\w+)` \| `(\w+)\.(\w+)` (\|.*)\|$", (ROOT / "docs" / "sklearn.md").read_text(), re.MULTILINE)
 REFUSED = {"method": "hessian", "kernel_params": {"a": 1}, "fit_inverse_transform": True, "norm_laplacian": False}
+CHECKED = [SpectralEmbedding(n_neighbors=6, components="separate"), SpectralEmbedding(affinity="rbf")]
+CHECKED += [SpectralClustering(affinity="nearest_neighbors", n_neighbors=6), estimators.ClassicalMDS(), KernelPCA()]
+CHECKED += [estimators.HarmonicFunction(), estimators.HarmonicRegressor()]
+CHECKED += [LabelSpreading("knn", n_neighbors=4, alpha=0.5)]
 WEIGHTS = [None, SimpleWeights(), HeatKernel(2.0), DensityCorrected()]
 
 
-@pytest.mark.parametrize(
-    "estimator",
-    [
-        SpectralEmbedding(n_neighbors=6, components="separate"),
-        SpectralEmbedding(affinity="rbf"),
-        SpectralClustering(affinity="nearest_neighbors", n_neighbors=6),
-        ClassicalMDS(),
-        KernelPCA(),
-        LabelSpreading("knn", n_neighbors=4, alpha=0.5),
-        HarmonicFunction(),
-        HarmonicRegressor(),
-    ],
-    ids=lambda estimator: type(estimator).__name__,
-)
+@pytest.mark.parametrize("estimator", CHECKED, ids=lambda estimator: type(estimator).__name__)
 def test_estimator_checks(estimator):
-    failing = UNLABELLED if isinstance(estimator, HarmonicFunction) else {}
+    failing = UNLABELLED if isinstance(estimator, estimators.HarmonicFunction) else {}
     check_estimator(estimator, expected_failed_checks=failing, on_skip=None)
 
 
@@ -72,7 +53,7 @@ def test_estimator_checks(estimator):
     "ignore:The number of connected components of the neighbors graph is:torch_lapeig.GraphWarning",
     "ignore:. eigenvalues after that of the constant:torch_lapeig.GraphWarning",
 )
-@pytest.mark.parametrize("estimator", [SpectralEmbedding(), Isomap(), LocallyLinearEmbedding()], ids=repr)
+@pytest.mark.parametrize("estimator", [SpectralEmbedding(), Isomap(), estimators.LocallyLinearEmbedding()], ids=repr)
 def test_estimator_checks_of_graphs(estimator):
     check_estimator(estimator, on_skip=None)
 
@@ -83,7 +64,7 @@ def test_the_table_of_parameters_is_scikit_learns_signature(name, room, peer, ce
     theirs = getattr(importlib.import_module(f"sklearn.{room}"), peer, None)
     if theirs is None:
         pytest.skip(f"this scikit-learn has no {peer}")
-    ours = getattr(torch_lapeig.sklearn, name)
+    ours = getattr(estimators, name)
     same, differing, idle, refused = (re.findall(r"`(\w+)`", cell) for cell in cells.split("|")[1:])
     expected, here = (inspect.signature(kind).parameters for kind in (theirs, ours))
     assert sorted(same + differing + idle + refused) == sorted(expected)
@@ -96,20 +77,13 @@ def test_the_table_of_parameters_is_scikit_learns_signature(name, room, peer, ce
 
 
 def test_the_table_has_every_public_name():
-    assert sorted(row[0] for row in TABLE) == sorted(torch_lapeig.sklearn.__all__)
+    assert sorted(row[0] for row in TABLE) == sorted(estimators.__all__)
 
 
-IDLE = [
-    (SpectralEmbedding(affinity="rbf"), "n_neighbors"),
-    (SpectralClustering(2), "n_neighbors"),
-    (SpectralClustering(2, affinity="nearest_neighbors"), "gamma"),
-    (SpectralClustering(2), "degree"),
-    (SpectralEmbedding(), "n_jobs"),
-    (LabelSpreading(), "n_neighbors"),
-    (LabelSpreading("knn"), "gamma"),
-    (HarmonicFunction(), "n_neighbors"),
-    (LabelSpreading("knn"), "max_iter"),
-]
+IDLE = [(SpectralEmbedding(affinity="rbf"), "n_neighbors"), (SpectralClustering(2), "n_neighbors")]
+IDLE += [(SpectralClustering(2, affinity="nearest_neighbors"), "gamma"), (SpectralClustering(2), "degree")]
+IDLE += [(SpectralEmbedding(), "n_jobs"), (LabelSpreading(), "n_neighbors"), (LabelSpreading("knn"), "gamma")]
+IDLE += [(estimators.HarmonicFunction(), "n_neighbors"), (LabelSpreading("knn"), "max_iter")]
 
 
 @pytest.mark.parametrize(("face", "name"), IDLE, ids=str)
@@ -136,11 +110,11 @@ def test_parameters_reach_the_module(weights):
 ROLL, NEW = swiss_roll(300).numpy(), swiss_roll(20, seed=1).numpy()
 CLASSICAL_MDS = getattr(manifold, "ClassicalMDS", None)
 PEERS = {
-    "ClassicalMDS": (ClassicalMDS(3), CLASSICAL_MDS(3) if CLASSICAL_MDS else None),
+    "ClassicalMDS": (estimators.ClassicalMDS(3), CLASSICAL_MDS(3) if CLASSICAL_MDS else None),
     "Isomap": (Isomap(n_neighbors=8), manifold.Isomap(n_neighbors=8)),
     "Isomap, radius": (Isomap(n_neighbors=None, radius=8.0), manifold.Isomap(n_neighbors=None, radius=8.0)),
     "LLE": (
-        LocallyLinearEmbedding(n_neighbors=12, reg=1e-2),
+        estimators.LocallyLinearEmbedding(n_neighbors=12, reg=1e-2),
         manifold.LocallyLinearEmbedding(n_neighbors=12, reg=1e-2, eigen_solver="dense"),
     ),
     "linear": (KernelPCA(2), decomposition.KernelPCA(2)),
@@ -215,9 +189,9 @@ def test_isomap_says_that_it_joins_components():
 
 
 def test_functions_are_those_of_scikit_learn():
-    ours, theirs = (abs(of.spectral_embedding(AFFINITY, n_components=3)) for of in (torch_lapeig.sklearn, manifold))
+    ours, theirs = (abs(of.spectral_embedding(AFFINITY, n_components=3)) for of in (estimators, manifold))
     np.testing.assert_allclose(ours, theirs, atol=1e-8)
-    ours = torch_lapeig.sklearn.spectral_clustering(AFFINITY, n_clusters=4, random_state=0)
+    ours = estimators.spectral_clustering(AFFINITY, n_clusters=4, random_state=0)
     assert adjusted_rand_score(ours, cluster.spectral_clustering(AFFINITY, n_clusters=4, random_state=0)) == 1
 
 
@@ -256,8 +230,8 @@ def test_importing_without_scikit_learn(monkeypatch):
 def test_masked_entries_are_refused():
     """NumPy's masked arrays lose their mask in scikit-learn's checks: what was hidden would count."""
     x = np.ma.masked_greater(np.random.default_rng(0).normal(size=(30, 3)), 1.5)
-    for estimator in (SpectralEmbedding, ClassicalMDS, Isomap, KernelPCA):
+    for estimator in (SpectralEmbedding, estimators.ClassicalMDS, Isomap, KernelPCA):
         with pytest.raises(ValueError, match="X must have no masked entries, got"):
             estimator().fit(x)
     with pytest.raises(ValueError, match="y must have no masked entries, got 1"):
-        HarmonicFunction().fit(x.data, np.ma.masked_equal(np.arange(30), 7))
+        estimators.HarmonicFunction().fit(x.data, np.ma.masked_equal(np.arange(30), 7))

@@ -40,13 +40,9 @@ def graphs_of(options: argparse.Namespace) -> list[tuple[str, int]]:
 
 def run(record: Record, options: argparse.Namespace) -> None:
     """Measure all graphs and show them, and those so far where the user interrupts."""
-    settings = runner.Settings(
-        k=options.k,
-        residual=options.residual,
-        threads=options.threads,
-        names=tuple(options.candidates or (QUICK_NAMES if options.quick else CANDIDATES)),
-        rounds=2 if options.quick else options.rounds,
-    )
+    names = tuple(options.candidates or (QUICK_NAMES if options.quick else CANDIDATES))
+    rounds = 2 if options.quick else options.rounds
+    settings = runner.Settings(options.k, options.residual, options.threads, names, rounds=rounds)
     found: list[report.Record] = []
     try:
         for one in runner.run(graphs_of(options), settings, record.say):

@@ -30,19 +30,10 @@ SMALL, LARGE, HUGE = (2_000, 20_000), (2_000, 20_000, 200_000), (2_000, 20_000, 
 
 @dataclass(frozen=True)
 class Family:
-    """Graphs of one kind.
-
-    Attributes:
-        make: a graph of about so many nodes.
-        sizes: which the atlas has.
-        most: nodes of the largest graph there is; None where there is no end.
-        components: their number; None where it depends on the size.
-    """
-
-    make: Callable[[Rng, int], Edges | Graph]
-    sizes: tuple[int, ...] = LARGE
-    most: int | None = None
-    components: int | None = 1
+    make: Callable[[Rng, int], Edges | Graph]  # of about so many nodes
+    sizes: tuple[int, ...] = LARGE  # of the atlas
+    most: int | None = None  # nodes of the largest graph there is; None where there is no end
+    components: int | None = 1  # None where their number depends on the size
 
     def sizes_of(self, asked: tuple[int, ...] | None) -> tuple[int, ...]:
         """Return the sizes asked for, or those of the family; never more nodes than there are."""
@@ -285,11 +276,7 @@ def of_data(
     points: Callable[[], NDArray[np.float64]], k: int = 10, *, heat: bool = False
 ) -> Callable[[Rng, int], Graph]:
     """Return k-NN graphs of the first so many of some data."""
-
-    def make(rng: Rng, n: int) -> Graph:
-        return of_points(lambda rng, n: points()[:n], k, heat=heat)(rng, n)
-
-    return make
+    return of_points(lambda rng, n: points()[:n], k, heat=heat)
 
 
 FAMILIES: dict[str, Family] = {

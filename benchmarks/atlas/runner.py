@@ -27,20 +27,12 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Settings:
-    """Settings of a run.
-
-    Args:
-        k: pairs, trivial ones included. residual: that everybody has to reach. threads: one is timed by the processor's
-            clock, more by the wall's.
-        names: of the candidates that take part. seconds: the default's own limit. rounds: of timing, at most.
-    """
-
-    k: int = 8
-    residual: float = 1e-6
-    threads: int = 1
-    names: tuple[str, ...] = tuple(CANDIDATES)
-    seconds: float = 900.0
-    rounds: int = 5
+    k: int = 8  # pairs, trivial ones included
+    residual: float = 1e-6  # that everybody has to reach
+    threads: int = 1  # one is timed by the processor's clock, more by the wall's
+    names: tuple[str, ...] = tuple(CANDIDATES)  # of those that take part
+    seconds: float = 900.0  # the default's own limit
+    rounds: int = 5  # of timing, at most
     command: tuple[str, ...] = WORKER
 
     @property
@@ -80,9 +72,7 @@ class Bench:
 
     def ask(self, limit: float, **request: Any) -> dict[str, Any]:
         """Return the answer, or what ended the worker as an ``error``; {"stopped": …} where it was the limit."""
-        limits = (
-            {"processor": limit, "elapsed": ELAPSED * limit + 10} if self.settings.threads == 1 else {"elapsed": limit}
-        )
+        limits = {"elapsed": ELAPSED * limit + 10, self.settings.clock: limit}
         try:
             found: dict[str, Any] = self.child.ask({**request, "limit": limits})
         except Ended as ended:

@@ -74,14 +74,8 @@ class Desk:
             return {"count": None}
 
 
-def limit_memory(gibibytes: float) -> None:
-    """Let what needs more fail, instead of the machine."""
-    most = int(gibibytes * 2**30)
-    resource.setrlimit(resource.RLIMIT_DATA, (most, most))
-
-
 def main() -> None:
-    limit_memory(10)
+    resource.setrlimit(resource.RLIMIT_DATA, 2 * (10 * 2**30,))  # let what needs more fail, and not the machine
     warnings.simplefilter("ignore")
     for package in ("sklearn.manifold", "pyamg"):
         if importlib.util.find_spec(package.split(".")[0]):

@@ -43,15 +43,9 @@ class Directed:
 
     def cases(self, rng: Rng, family: str, edges: Edges) -> Iterator[Case]:
         """Yield one operator in the precisions that its weights allow."""
-        case = {
-            "family": family,
-            "graphs": [edges],
-            "kind": str(rng.choice(KINDS)),
-            "q": float(rng.choice(CHARGES)),
-            "normalization": str(rng.choice(["symmetric", "unnormalized"])),
-            "dense": bool(rng.random() < 0.3),
-            "seed": int(rng.integers(2**31)),
-        }
+        case = {"family": family, "graphs": [edges], "kind": str(rng.choice(KINDS)), "q": float(rng.choice(CHARGES))}
+        case |= {"normalization": str(rng.choice(["symmetric", "unnormalized"])), "dense": bool(rng.random() < 0.3)}
+        case |= {"seed": int(rng.integers(2**31))}
         values = Truth(case).values
         split = splitting(values, min(MOST_PAIRS, len(values)))
         if len(values) == 0 or len(edges.pairs) > 20_000:

@@ -66,18 +66,13 @@ def nearly_symmetric(rng: Rng, n: int) -> Edges:
 
 
 def hypercube(rng: Rng, n: int) -> Edges:
-    d = max(1, round(math.log2(n)))
-    node = np.arange(2**d)
-    return simple(2**d, np.concatenate([np.stack([node, node ^ (1 << b)], 1) for b in range(d)]))
+    return functools.reduce(product, [path(rng, 2)] * max(1, round(math.log2(n))))
 
 
 def hamming(rng: Rng, n: int) -> Edges:
     q = int(rng.integers(3, 6))
     d = max(1, min(4, round(math.log(n, q))))
-    found = complete(rng, q)
-    for _ in range(d - 1):
-        found = product(found, complete(rng, q))
-    return found
+    return functools.reduce(product, [complete(rng, q)] * d)
 
 
 def complete(rng: Rng, n: int) -> Edges:
@@ -93,8 +88,7 @@ def complete_multipartite(rng: Rng, n: int) -> Edges:
 
 
 def binary_tree(rng: Rng, n: int) -> Edges:
-    child = np.arange(1, n)
-    return simple(n, np.stack([child, (child - 1) // 2], 1))
+    return _of(nx.full_rary_tree(2, n))
 
 
 def barbell(rng: Rng, n: int) -> Edges:

@@ -72,16 +72,9 @@ class Layer:
         exact, _ = _padded(rng, parts)
         options = _draw_options(rng, parts[0])
         seed = int(rng.integers(2**31))
+        case = {"family": f"{name}, {options['weighting']}", "mask": mask, **options, "seed": seed}
         for dtype, autocast in (("float64", False), ("float32", False), ("float32", True)):
-            yield {
-                "family": f"{name}, {options['weighting']}",
-                "points": exact if dtype == "float64" else x,
-                "mask": mask,
-                **options,
-                "dtype": dtype,
-                "autocast": autocast,
-                "seed": seed,
-            }
+            yield {**case, "points": exact if dtype == "float64" else x, "dtype": dtype, "autocast": autocast}
 
     def check(self, case: Case) -> Outcome:
         dtype = DTYPES[case["dtype"]]

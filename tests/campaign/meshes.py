@@ -85,14 +85,9 @@ class Mesh:
         order = rng.permutation(len(vertices))
         vertices, faces = vertices[order] * 10 ** rng.uniform(-6, 6), np.argsort(order)[faces]
         factor = 10 ** rng.uniform(-2, 2, len(vertices)) if rng.random() < 0.3 else np.ones(len(vertices))
-        case = {
-            "family": kind,
-            "vertices": torch.from_numpy(vertices),
-            "faces": torch.from_numpy(faces.astype(np.int64)),
-            "factor": torch.from_numpy(factor),
-            "intrinsic": bool(rng.random() < 0.5),
-            "seed": int(rng.integers(2**31)),
-        }
+        case: Case = {"family": kind, "vertices": torch.from_numpy(vertices)}
+        case |= {"faces": torch.from_numpy(faces.astype(np.int64)), "factor": torch.from_numpy(factor)}
+        case |= {"intrinsic": bool(rng.random() < 0.5), "seed": int(rng.integers(2**31))}
         truth = of_dense(*assembled(case, vertices))
         split = splitting(truth.values, min(MOST_PAIRS, truth.size))
         k = int(rng.choice(split)) if split and rng.random() < 0.3 else int(rng.integers(1, MOST_PAIRS + 1))

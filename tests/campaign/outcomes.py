@@ -6,19 +6,23 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
 
 from tests.campaign.edges import Edges
-from tests.campaign.pairs import Finding
 from torch_lapeig import ConvergenceWarning, DegeneracyWarning, GraphWarning
-
-__all__ = ["Case", "Finding", "Outcome", "Probe", "is_due", "load", "may_be_off", "save", "watched"]
 
 # Plain values, tensors, and lists of `Edges`: all that a check needs, so that a file of it replays anywhere.
 Case = dict[str, Any]
+
+
+class Finding(NamedTuple):
+    """Kind and numbers of a fault."""
+
+    kind: str
+    detail: str
 
 
 @dataclass(frozen=True)

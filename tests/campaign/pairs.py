@@ -12,24 +12,17 @@ come in of a neighbouring eigenvector, at an angle of up to 3 √eps, which v ha
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from tests.campaign.edges import Floats
+from tests.campaign.outcomes import Finding
 from tests.campaign.reference import Reference
 from torch_lapeig import Eigenpairs
 
 GAP_ACCURACY = 0.1
-
-
-class Finding(NamedTuple):
-    """Kind and numbers of a fault."""
-
-    kind: str
-    detail: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,17 +46,11 @@ def answers(pairs: Eigenpairs) -> list[Answer]:
         part = part.detach().reshape(-1, *shape)
         return part.to(torch.complex128 if part.is_complex() else torch.float64).numpy()
 
+    arrays = items(pairs.values, k), items(pairs.vectors, nodes, k), items(pairs.projected, k, k)
+    rest = items(pairs.residuals, k), items(pairs.gap), items(pairs.converged)
     return [
-        Answer(values, vectors, projected, residuals, float(gap), bool(converged), dtype)
-        for values, vectors, projected, residuals, gap, converged in zip(
-            items(pairs.values, k),
-            items(pairs.vectors, nodes, k),
-            items(pairs.projected, k, k),
-            items(pairs.residuals, k),
-            items(pairs.gap),
-            items(pairs.converged),
-            strict=True,
-        )
+        Answer(values, vectors, projected, residuals, float(gap), bool(done), dtype)
+        for values, vectors, projected, residuals, gap, done in zip(*arrays, *rest, strict=True)
     ]
 
 

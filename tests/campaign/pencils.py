@@ -51,14 +51,10 @@ class PencilProbe:
         beside = np.triu(beside, 1) + np.triu(beside, 1).T
         root = 10 ** (np.zeros(n) if is_even else rng.uniform(-1, 1, n) * rng.random())
         mass = root[:, None] * (beside + np.diag(beside.sum(1) + 0.5)) * root
-        yield {
-            "family": family,
-            "stiffness": torch.from_numpy(stiffness),
-            "mass": torch.from_numpy(mass * 10 ** rng.uniform(-6, 6)),
-            "k": int(rng.integers(1, min(MOST_PAIRS, n) + 1)),
-            "layout": str(rng.choice(LAYOUTS)),
-            "seed": int(rng.integers(2**31)),
-        }
+        mass = torch.from_numpy(mass * 10 ** rng.uniform(-6, 6))
+        case: Case = {"family": family, "stiffness": torch.from_numpy(stiffness), "mass": mass}
+        case |= {"k": int(rng.integers(1, min(MOST_PAIRS, n) + 1)), "layout": str(rng.choice(LAYOUTS))}
+        yield case | {"seed": int(rng.integers(2**31))}
 
     def check(self, case: Case) -> Outcome:
         findings, counts, pairs = list[Finding](), {}, None

@@ -16,13 +16,8 @@ from torch_lapeig import ConvergenceWarning, Laplacian, ResolutionWarning, eigen
 from torch_lapeig.eigen import ChebyshevSubspace, Eigh, Lobpcg
 
 Rng = np.random.Generator
-SOLVERS: dict[str, Any] = {
-    "default": None,
-    "Eigh": Eigh(),
-    "ChebyshevSubspace": ChebyshevSubspace(),
-    "Lobpcg": Lobpcg(),
-    "Lobpcg without preconditioner": Lobpcg(preconditioner=None),
-}
+SOLVERS: dict[str, Any] = {"default": None, "Eigh": Eigh(), "ChebyshevSubspace": ChebyshevSubspace()}
+SOLVERS |= {"Lobpcg": Lobpcg(), "Lobpcg without preconditioner": Lobpcg(preconditioner=None)}
 NORMALIZATIONS = ["symmetric", "random_walk", "unnormalized"]
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 MOST_PAIRS = 40

@@ -46,12 +46,8 @@ OF_FAMILIES = {
     "gradients": (Gradient(), 20, st.integers(3, 80)),
     "signed and directed": (Directed(), 25, st.integers(2, 80)),
 }
-OF_THEIR_OWN = {
-    "adversarial points": (Layer(most=100), 12),
-    "meshes": (Mesh(), 8),
-    "pencils": (PencilProbe(most=60, large=0.0), 10),
-    "products": (Products(most=60), 8),
-}
+OF_THEIR_OWN = {"adversarial points": (Layer(most=100), 12), "meshes": (Mesh(), 8)}
+OF_THEIR_OWN |= {"pencils": (PencilProbe(most=60, large=0.0), 10), "products": (Products(most=60), 8)}
 
 
 @pytest.mark.parametrize(("probe", "count", "sizes"), OF_FAMILIES.values(), ids=OF_FAMILIES)
@@ -133,15 +129,14 @@ class TestFamilies:
         assert reference.splitting(reference.reference(graph, "symmetric").values, 10) == [2, 4, 6, 8, 10]
 
 
-class TestReplay:
-    def test_a_failure_is_judged_again_from_its_file(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        case, probe = solve_case(cycle(20), 3), Solve()
-        with monkeypatch.context() as patch:
-            patch.setitem(solves.SOLVERS, "default", MissesOneCopy())
-            path = outcomes.save(tmp_path, "solve", case, probe.check(case))
-            assert outcomes.load(path)[2][0].kind == "wrong value"
-            assert main(["--replay", str(path)]) == 1
-        assert main(["--replay", str(tmp_path)]) == 0
-        assert "0 of 1 still fail" in capsys.readouterr().out
+def test_a_failure_is_judged_again_from_its_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    case, probe = solve_case(cycle(20), 3), Solve()
+    with monkeypatch.context() as patch:
+        patch.setitem(solves.SOLVERS, "default", MissesOneCopy())
+        path = outcomes.save(tmp_path, "solve", case, probe.check(case))
+        assert outcomes.load(path)[2][0].kind == "wrong value"
+        assert main(["--replay", str(path)]) == 1
+    assert main(["--replay", str(tmp_path)]) == 0
+    assert "0 of 1 still fail" in capsys.readouterr().out

@@ -81,41 +81,39 @@ def test_weights_over_many_decades_are_left_to_multigrid_or_factors():
     torch.testing.assert_close(pairs.values, exact.values, rtol=1e-6, atol=1e-12)
 
 
-class TestBatchesWithFewHardGraphs:
+@pytest.mark.filterwarnings("ignore:.*isolated")
+@covering(2, failing=[[2], [0, 5], [0, 1, 2, 3]], dtype=DTYPES, idle=[0, 20])
+def test_few_hard_graphs_of_a_batch_are_solved_as_if_all_had_been(dtype, failing, idle, monkeypatch):
     """Graphs of a batch that the first choice does not solve are solved once more, not those beside them."""
+    eigh = Eigh()
 
-    @pytest.mark.filterwarnings("ignore:.*isolated")
-    @covering(2, failing=[[2], [0, 5], [0, 1, 2, 3]], dtype=DTYPES, idle=[0, 20])
-    def test_the_answer_and_its_gradient_are_as_if_all_had_been_solved(self, dtype, failing, idle, monkeypatch):
-        eigh = Eigh()
+    def first(operator, k, tolerance, progress=None):
+        ritz = eigh(operator, k, tolerance)
+        m = k + 4
+        values, vectors, finished = ritz.values[:, :m], ritz.vectors[..., :m].clone(), ritz.finished.clone()
+        vectors[failing] = operator.random(m, 0)[0]
+        finished[failing] = False
+        return RitzPairs(values, vectors, 3, finished)
 
-        def first(operator, k, tolerance, progress=None):
-            ritz = eigh(operator, k, tolerance)
-            m = k + 4
-            values, vectors, finished = ritz.values[:, :m], ritz.vectors[..., :m].clone(), ritz.finished.clone()
-            vectors[failing] = operator.random(m, 0)[0]
-            finished[failing] = False
-            return RitzPairs(values, vectors, 3, finished)
+    monkeypatch.setattr(Auto, "choose", lambda *args: Choice((first, eigh), "a test"))
+    graph = knn_graph(points(60, 3, batch=6).to(dtype), 8)
+    there = (torch.arange(60) < 60 - idle * (torch.arange(6) % 2)[:, None]).to(dtype)  # no edges at the other nodes
+    graph = graph.with_weight(graph.weight * (graph.pattern.at_row(there) * graph.pattern.at_col(there)))
+    weight = graph.weight.clone().requires_grad_()
+    pairs = eigenpairs(Laplacian(graph.with_weight(weight)), 5)
+    assert pairs.converged.all()
+    double = weight.detach().double().requires_grad_()
+    exact = eigenpairs(Laplacian(graph.to(torch.float64).with_weight(double)), 5, Eigh())
+    eps = torch.finfo(dtype).eps
+    torch.testing.assert_close(pairs.values.double(), exact.values, rtol=0, atol=50 * eps)
+    torch.testing.assert_close(pairs.gap.double(), exact.gap, rtol=0, atol=50 * eps)
 
-        monkeypatch.setattr(Auto, "choose", lambda *args: Choice((first, eigh), "a test"))
-        graph = knn_graph(points(60, 3, batch=6).to(dtype), 8)
-        there = (torch.arange(60) < 60 - idle * (torch.arange(6) % 2)[:, None]).to(dtype)  # no edges at the other nodes
-        graph = graph.with_weight(graph.weight * (graph.pattern.at_row(there) * graph.pattern.at_col(there)))
-        weight = graph.weight.clone().requires_grad_()
-        pairs = eigenpairs(Laplacian(graph.with_weight(weight)), 5)
-        assert pairs.converged.all()
-        double = weight.detach().double().requires_grad_()
-        exact = eigenpairs(Laplacian(graph.to(torch.float64).with_weight(double)), 5, Eigh())
-        eps = torch.finfo(dtype).eps
-        torch.testing.assert_close(pairs.values.double(), exact.values, rtol=0, atol=50 * eps)
-        torch.testing.assert_close(pairs.gap.double(), exact.gap, rtol=0, atol=50 * eps)
+    def loss(vectors):
+        return ((vectors @ vectors.mT) @ points(60, 6, seed=1).to(vectors)).pow(2).sum()
 
-        def loss(vectors):
-            return ((vectors @ vectors.mT) @ points(60, 6, seed=1).to(vectors)).pow(2).sum()
-
-        (ours,) = torch.autograd.grad(loss(pairs.vectors), weight)
-        (theirs,) = torch.autograd.grad(loss(exact.vectors), double)
-        assert (ours.double() - theirs).norm() < 1e5 * eps * theirs.norm()
+    (ours,) = torch.autograd.grad(loss(pairs.vectors), weight)
+    (theirs,) = torch.autograd.grad(loss(exact.vectors), double)
+    assert (ours.double() - theirs).norm() < 1e5 * eps * theirs.norm()
 
 
 def test_a_small_graph_in_a_batch_of_large_ones():

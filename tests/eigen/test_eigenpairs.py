@@ -128,12 +128,9 @@ def test_float32_where_the_default_is_float64(solver):
     """Numbers made on the way have the dtype of the problem, not torch's default one."""
     x = problems.points(150, 3).float()
     expected = eigenpairs(Laplacian(KNN(8)(x)), 4, solver)
-    try:
-        torch.set_default_dtype(torch.float64)
+    with problems.setting(torch.set_default_dtype, torch.float64, torch.float32):
         found = eigenpairs(Laplacian(KNN(8)(x)), 4, solver)
         many = LaplacianEigenmaps(3, KNN(8), solve=solver)(torch.stack([x, x.flip(0)]))
-    finally:
-        torch.set_default_dtype(torch.float32)
     assert found.values.dtype == many.dtype == torch.float32
     torch.testing.assert_close(found.values, expected.values, atol=1e-5, rtol=1e-5)
 

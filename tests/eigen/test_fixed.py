@@ -7,7 +7,7 @@ import pytest
 import scipy.linalg
 import torch
 
-from problems import check_derivatives, every, random_affinity, stored, surface
+from problems import check_derivatives, every, random_affinity, square, stored, surface
 from torch_lapeig import KNN, Graph, Laplacian, eigenpairs, mesh_laplacian
 from torch_lapeig.eigen import ChebyshevSubspace, Krylov, Lobpcg, ShiftInvert
 
@@ -37,19 +37,15 @@ def test_pairs_are_those_of_the_other_nodes(normalization, is_sparse, largest):
 
 
 def test_a_drum_with_a_fixed_boundary():
-    side = torch.linspace(0, 1, 41, dtype=torch.float64)
-    points = torch.cartesian_prod(side, side, side[:1]).requires_grad_()
-    number = torch.arange(41 * 41).reshape(41, 41)
-    a, b, c, d = (part.flatten() for part in (number[:-1, :-1], number[1:, :-1], number[1:, 1:], number[:-1, 1:]))
-    faces = torch.cat([torch.stack([a, b, c], 1), torch.stack([a, c, d], 1)])
-    boundary = (points.detach()[:, :2] % 1 == 0).any(1)
+    points, faces = square(40)
+    boundary = (points % 1 == 0).any(1)
     for mass in ("lumped", "consistent"):
         mesh = mesh_laplacian(points, faces, mass=mass)
         pairs = eigenpairs(mesh.stiffness, 3, mass=mesh.mass, fixed=boundary)
         exact = math.pi**2 * torch.tensor([2.0, 5.0, 5.0], dtype=torch.float64)
         torch.testing.assert_close(pairs.values, exact, rtol=1e-2, atol=0)
     scale = torch.tensor(1.0, dtype=torch.float64, requires_grad=True)
-    mesh = mesh_laplacian(points.detach() * scale, faces)
+    mesh = mesh_laplacian(points * scale, faces)
     value = eigenpairs(mesh.stiffness, 1, mass=mesh.mass, fixed=boundary).values[0]
     value.backward()
     torch.testing.assert_close(scale.grad, -2 * value.detach())  # values fall with the square of lengths

@@ -7,7 +7,7 @@ import torch
 
 from problems import check_pairs, heat_of, points, subspace_angle
 from torch_lapeig import KNN, KernelWeights, eigenpairs
-from torch_lapeig.eigen import ChebyshevSubspace, FunctionOperator, Lobpcg, Operator
+from torch_lapeig.eigen import ChebyshevSubspace, FactoredCosine, FunctionOperator, Lobpcg, Operator
 
 SPECTRUM = torch.cat([torch.tensor([-3.0, -2, -2, -1]), torch.linspace(0, 5, 36)]).double()
 BASIS = torch.linalg.qr(points(40, 40))[0]
@@ -132,9 +132,12 @@ def test_functions_may_change_their_argument_in_place():
     torch.testing.assert_close(in_place, KernelWeights(lambda d2: torch.exp(-d2))(x, graph).weight)
 
 
-def test_changed_parameters_are_refused():
-    scale = torch.ones(1, dtype=torch.float64)
-    operator = FunctionOperator(lambda y, scale: scale * y, 20, [scale])
-    scale.mul_(2)
-    with pytest.raises(ValueError, match="parameters have changed in place"):
+OPERATORS = {"parameters have": lambda a: FunctionOperator(lambda y, a: a @ y, 20, [a]), "x has": FactoredCosine}
+
+
+@pytest.mark.parametrize(("says", "make"), OPERATORS.items(), ids=OPERATORS)
+def test_changes_in_place_are_refused(says, make):
+    operator = make(given := torch.eye(20).double() + 1)
+    given.mul_(2)
+    with pytest.raises(ValueError, match=f"{says} changed in place"):
         eigenpairs(operator, 2)

@@ -4,16 +4,7 @@ import pytest
 import torch
 
 import problems
-from problems import (
-    check_pairs,
-    check_vectors,
-    covering,
-    dense_values,
-    edge_parameters,
-    every,
-    heat_of,
-    random_affinity,
-)
+from problems import dense_values, edge_parameters, heat_of, random_affinity
 from torch_lapeig import KNN, Graph, Laplacian, eigenpairs
 from torch_lapeig.eigen import ChebyshevSubspace, Eigh, FunctionOperator, Lobpcg, ShiftInvert
 
@@ -26,15 +17,17 @@ def unnormalized(affinity):
     return Laplacian(Graph.from_dense(affinity), "unnormalized")
 
 
-@covering(2, n=[60, 700], solver=[None, Eigh(), ShiftInvert(), ChebyshevSubspace(), Lobpcg()], is_sparse=[True, False])
+@problems.covering(
+    2, n=[60, 700], solver=[None, Eigh(), ShiftInvert(), ChebyshevSubspace(), Lobpcg()], is_sparse=[True, False]
+)
 def test_pairs_are_those_of_dense_matrices(n, solver, is_sparse):
     graph, mass = KNN(8)(problems.surface(n)), masses(n)
     laplacian = Laplacian(graph if is_sparse else Graph.from_dense(graph.to_dense()), "unnormalized")
     if solver == ShiftInvert() and not is_sparse:
         solver = None
     pairs, matrix = eigenpairs(laplacian, 5, solver, mass=mass), laplacian.to_dense()
-    check_pairs(pairs, dense_values(matrix, torch.diag(mass)), atol=1e-12, rtol=1e-8, gap_atol=0)
-    check_vectors(pairs, matrix, torch.diag(mass), atol=1e-8 * min(1, float(pairs.values[-1])))
+    problems.check_pairs(pairs, dense_values(matrix, torch.diag(mass)), atol=1e-12, rtol=1e-8, gap_atol=0)
+    problems.check_vectors(pairs, matrix, torch.diag(mass), atol=1e-8 * min(1, float(pairs.values[-1])))
     u = pairs.vectors
     assert (u.gather(0, u.abs().argmax(0, keepdim=True)) > 0).all()
 
@@ -90,7 +83,7 @@ def test_batches_have_the_pairs_of_their_graphs():
         assert not mass.grad[b, n:].any()
 
 
-@every(dtype=[torch.float32, torch.float64], unit=[1e-24, 1e24])
+@problems.every(dtype=[torch.float32, torch.float64], unit=[1e-24, 1e24])
 def test_units_of_the_mass(unit, dtype):
     laplacian, mass = unnormalized(random_affinity(30).to(dtype)), masses(30).to(dtype)
     expected, found = (eigenpairs(laplacian, 4, mass=m) for m in (mass, unit * mass))

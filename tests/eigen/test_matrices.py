@@ -20,13 +20,9 @@ def banded(n):
     return torch.diag(main) + torch.diag(off, 1) + torch.diag(off, -1)
 
 
-FORMS = {
-    "dense": lambda a: a,
-    "coo": lambda a: a.to_sparse_coo(),
-    "csr": lambda a: a.to_sparse_csr(),
-    "scipy": lambda a: sp.csr_matrix(a.numpy()),
-    "operator": lambda a: FunctionOperator(lambda y, m: m @ y, len(a), [a]),
-}
+FORMS = {"dense": lambda a: a, "coo": lambda a: a.to_sparse_coo(), "csr": lambda a: a.to_sparse_csr()}
+FORMS |= {"scipy": lambda a: sp.csr_matrix(a.numpy())}
+FORMS |= {"operator": lambda a: FunctionOperator(lambda y, m: m @ y, len(a), [a])}
 
 
 either_end = pytest.mark.parametrize("largest", [False, True])

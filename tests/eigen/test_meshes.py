@@ -5,8 +5,9 @@ import itertools
 import numpy as np
 import pytest
 import torch
+from scipy.spatial import ConvexHull
 
-from problems import check_derivatives, check_pairs, cotangents, covering, dense_values, heat_of
+from problems import check_derivatives, check_pairs, cotangents, covering, dense_values, heat_of, square
 from torch_lapeig import Graph, GraphWarning, Laplacian, eigenpairs, mesh_laplacian
 from torch_lapeig.eigen import ChebyshevSubspace, Eigh, Lobpcg, ShiftInvert, SparseFactors
 
@@ -16,27 +17,14 @@ def icosphere(level):
     golden = (1 + 5**0.5) / 2
     signs = itertools.product((-1, 1), repeat=2)
     vertices = np.array([np.roll((0, a, b * golden), turn) for a, b in signs for turn in range(3)])
-    gaps = np.linalg.norm(vertices[:, None] - vertices, axis=2)
-    faces = [t for t in itertools.combinations(range(12), 3) if all(gaps[i, j] < 2.1 for i in t for j in t)]
-    v, f = vertices / np.linalg.norm(vertices[0]), np.array(faces)
-    f = np.where((np.linalg.det(v[f]) < 0)[:, None], f[:, ::-1], f)
-    for _ in range(level):
-        sides = np.sort(np.stack([f, np.roll(f, -1, 1)], 2)).reshape(-1, 2)
-        edges, number = np.unique(sides, axis=0, return_inverse=True)
-        middle = v[edges].sum(1)
-        ab, bc, ca = (number.reshape(-1, 3) + len(v)).T
+    v = vertices / np.linalg.norm(vertices[0])
+    for _ in range(level):  # a vertex in the middle of each edge
+        faces = ConvexHull(v).simplices
+        middle = v[np.unique(np.sort(faces[:, [[0, 1], [1, 2], [2, 0]]]).reshape(-1, 2), axis=0)].sum(1)
         v = np.concatenate([v, middle / np.linalg.norm(middle, axis=1, keepdims=True)])
-        a, b, c = f.T
-        f = np.concatenate([np.stack(part, 1) for part in ((a, ab, ca), (b, bc, ab), (c, ca, bc), (ab, bc, ca))])
-    return torch.tensor(v), torch.tensor(f)
-
-
-def square(n):
-    """The unit square: a grid of n × n squares, each of two triangles."""
-    node = torch.arange((n + 1) ** 2).reshape(n + 1, n + 1)
-    a, b, c, d = (part.flatten() for part in (node[:-1, :-1], node[1:, :-1], node[1:, 1:], node[:-1, 1:]))
-    place = torch.cartesian_prod(*2 * [torch.arange(n + 1, dtype=torch.float64) / n])
-    return place, torch.cat([torch.stack([a, b, c], 1), torch.stack([a, c, d], 1)])
+    faces = torch.tensor(ConvexHull(v).simplices).long()
+    v = torch.tensor(v)
+    return v, torch.where((torch.linalg.det(v[faces]) < 0)[:, None], faces.flip(1), faces)
 
 
 def bent(level=1, *, seed=0, noise=0.05):

@@ -16,26 +16,15 @@ LOW = points(6, 2) @ points(2, 5, seed=1)
 SPARSE = points(60, 30) * (points(60, 30, seed=1) > 0.8)
 COMPLEX = torch.complex(points(7, 5), points(7, 5, seed=1))
 RIGHT = torch.linalg.qr(points(30, 30, seed=1)).Q
-MATRICES = {
-    "tall": points(7, 5),
-    "wide": points(5, 7),
-    "row": points(1, 4),
-    "one": points(1, 1),
-    "batch": points(8, 5, batch=3),
-    "float32": points(9, 6).float(),
-    "complex": COMPLEX,
-    "not contiguous": points(5, 9).mT[::2],
-    "zero": torch.zeros(5, 4, dtype=torch.float64),
-    "batch of ranks": torch.stack([LOW, points(6, 5), 0 * LOW, 1e-200 * LOW]),
-    "orthogonal": ORTHOGONAL,
-    "graded": points(50, 30) @ (torch.logspace(0, -18, 30).double()[:, None] * RIGHT),
-    "sparse": SPARSE.to_sparse_csr(),
-    "complex and sparse": (SPARSE * 1j).to_sparse_coo(),
-    "integers of SciPy": scipy.sparse.csc_array(SPARSE.numpy().astype(int)),
-    "large": points(900, 40),
-    "large, of rank 2": LOW.repeat(150, 10),
-    "large and sparse": torch.block_diag(*[SPARSE] * 10).to_sparse_coo(),
-}
+MATRICES = {"tall": points(7, 5), "wide": points(5, 7), "row": points(1, 4), "one": points(1, 1)}
+MATRICES |= {"batch": points(8, 5, batch=3), "float32": points(9, 6).float(), "complex": COMPLEX}
+MATRICES |= {"not contiguous": points(5, 9).mT[::2], "zero": torch.zeros(5, 4, dtype=torch.float64)}
+MATRICES |= {"batch of ranks": torch.stack([LOW, points(6, 5), 0 * LOW, 1e-200 * LOW]), "orthogonal": ORTHOGONAL}
+MATRICES |= {"graded": points(50, 30) @ (torch.logspace(0, -18, 30).double()[:, None] * RIGHT)}
+MATRICES |= {"sparse": SPARSE.to_sparse_csr(), "complex and sparse": (SPARSE * 1j).to_sparse_coo()}
+MATRICES |= {"integers of SciPy": scipy.sparse.csc_array(SPARSE.numpy().astype(int)), "large": points(900, 40)}
+MATRICES |= {"large, of rank 2": LOW.repeat(150, 10)}
+MATRICES |= {"large and sparse": torch.block_diag(*[SPARSE] * 10).to_sparse_coo()}
 
 
 def cube(found):

@@ -32,13 +32,15 @@ def test_trustworthiness_is_a_mean_over_points():
     assert (trustworthiness(ranks(x), 3 * x + 1) == 1).all()
 
 
-def test_interval_is_students():
+def test_interval_is_students_and_intervals_that_hold_together_are_bonferronis():
     value = mean_and_interval([0.0, 1.0, 2.0])
     assert value["mean"] == pytest.approx(1)
     assert value["interval"] == pytest.approx(4.302653 / 3**0.5, rel=1e-5)
     assert plus_minus(value, 1, 100, "+") == "+100.0 ± 248.4"
     assert mean_and_interval([3.0]) == {"mean": 3.0, "interval": None, "seeds": [3.0]}
     assert plus_minus(mean_and_interval([3.0])) == "3.00"
+    one, five = (mean_and_interval([0.0, 1.0, 2.0, 4.0], m) for m in (1, 5))  # each of m at the level 1 − 0.05 / m
+    assert five["interval"] == pytest.approx(student.ppf(0.995, 3) / student.ppf(0.975, 3) * one["interval"])
 
 
 def test_cut_is_the_normalised_cut_and_the_optimum_the_least():
@@ -70,10 +72,3 @@ def test_cheegers_bounds_hold_and_the_hypercube_attains_the_lower_one():
     for result in found.values():
         assert cheeger([result])["holds"] == 1
     assert cheeger([found["hypercube"]])["h_over_lower"]["mean"] == pytest.approx(1)
-
-
-def test_intervals_that_hold_together_are_wider():
-    """Bonferroni: each of m has the level 1 − 0.05 / m."""
-    values = [0.0, 1.0, 2.0, 4.0]
-    one, five = mean_and_interval(values), mean_and_interval(values, 5)
-    assert five["interval"] == pytest.approx(student.ppf(0.995, 3) / student.ppf(0.975, 3) * one["interval"])

@@ -5,7 +5,6 @@ Valid input with random faults either is refused by an error that names the argu
 Compiled loops go wherever indices say, so that a fault that is let in may corrupt memory.
 """
 
-import io
 import re
 from dataclasses import replace
 
@@ -14,7 +13,7 @@ import pytest
 import torch
 from combined import OwnExtendingRule
 
-from problems import points, sheet
+from problems import points, saved_and_loaded, sheet
 from torch_lapeig import Graph, HeatKernel, LaplacianEigenmaps, knn_graph
 from torch_lapeig.graph import SparsePattern
 
@@ -136,10 +135,7 @@ def from_a_file(rng):
         lambda: setattr(p, "shape", broken_shape(p.shape, rng)),
         lambda: vars(graph).update(weight=broken_values(graph.weight, rng)),
     )
-    file = io.BytesIO()
-    torch.save(graph, file)
-    file.seek(0)
-    return torch.load(file, weights_only=False)  # whose errors are not wrapped
+    return saved_and_loaded(graph, weights_only=False)  # whose errors are not wrapped
 
 
 WAYS = {

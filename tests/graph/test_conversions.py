@@ -7,7 +7,7 @@ import torch
 from combined import padded
 
 from problems import complete, cycle, path, points, random_affinity, saved_and_loaded
-from torch_lapeig import Graph, GraphWarning, ImprovedWeights, knn_graph, pad_batch
+from torch_lapeig import DirectedGraph, Graph, GraphWarning, ImprovedWeights, knn_graph, pad_batch
 
 
 def test_scipy_round_trip():
@@ -37,10 +37,11 @@ def test_improved_weights_go_to_scipy_unsymmetric():
     assert not torch.equal(graph.to_dense(), graph.to_dense().T)
 
 
-def test_copies_of_edges_are_summed_and_warned_of():
+@pytest.mark.parametrize("kind", [Graph, DirectedGraph])
+def test_copies_of_edges_are_summed_and_warned_of(kind):
     edges = torch.tensor([[0, 1, 0, 1, 2, 1], [1, 0, 1, 0, 1, 2]])
     with pytest.warns(GraphWarning, match="summed 2 copies"):
-        graph = Graph.from_edge_index(edges)
+        graph = kind.from_edge_index(edges)
     assert graph.to_dense().tolist() == [[0, 2, 0], [2, 0, 1], [0, 1, 0]]
 
 

@@ -1,12 +1,11 @@
 """Graphs of signed weights, of arcs and of hyperedges: how they are built, and who refuses them."""
 
 import numpy as np
-import pytest
 import torch
 from scipy.sparse import coo_array
 from torch.autograd import gradcheck
 
-from torch_lapeig import DirectedGraph, Graph, GraphWarning, Laplacian, SignedGraph, eigenpairs
+from torch_lapeig import DirectedGraph, Graph, Laplacian, SignedGraph, eigenpairs
 
 
 class TestDirectedGraph:
@@ -36,19 +35,13 @@ class TestDirectedGraph:
         DirectedGraph.from_edge_index(self.arcs, weight).weight.square().sum().backward()
         assert torch.equal(weight.grad, 2 * self.weight)
 
-    def test_copies_are_summed_and_reported(self):
-        with pytest.warns(GraphWarning, match="summed 1 copies"):
-            graph = DirectedGraph.from_edge_index(torch.tensor([[0, 0], [1, 1]]))
-        assert graph.to_dense().tolist() == [[0, 2], [0, 0]]
 
-
-class TestSignedGraph:
-    def test_weights_of_either_sign_are_taken(self):
-        weight = torch.tensor([[0.0, -1.0], [-1.0, 2.0]])
-        for graph in (SignedGraph.from_dense(weight), SignedGraph.from_dense(weight).to_sparse()):
-            assert torch.equal(graph.to_dense(), weight)
-            assert torch.equal(graph.affinities().to_dense(), weight.abs())
-            assert graph.connected_components().tolist() == [0, 0]
+def test_signed_graphs_take_weights_of_either_sign():
+    weight = torch.tensor([[0.0, -1.0], [-1.0, 2.0]])
+    for graph in (SignedGraph.from_dense(weight), SignedGraph.from_dense(weight).to_sparse()):
+        assert torch.equal(graph.to_dense(), weight)
+        assert torch.equal(graph.affinities().to_dense(), weight.abs())
+        assert graph.connected_components().tolist() == [0, 0]
 
 
 class TestHyperedges:

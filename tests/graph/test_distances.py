@@ -39,10 +39,7 @@ def rmsd(x, y):
 
 def matrix_of(metric):
     """The distances of N + NEW points by a metric."""
-    if metric == "hamming":
-        x = (points(N + NEW, 23) > 0).double().numpy()
-    else:
-        x = points(N + NEW, 21).numpy()
+    x = (points(N + NEW, 23) > 0).double().numpy() if metric == "hamming" else points(N + NEW, 21).numpy()
     found = rmsd(x, x) if metric == "rmsd" else cdist(x, x, metric)
     np.fill_diagonal(found, 0)
     return torch.from_numpy((found + found.T) / 2)
@@ -212,9 +209,8 @@ def test_gradients_to_stored_distances_in_both_orders():
     index = stored(kneighbors_graph(x.numpy(), 5, mode="distance")).coalesce().indices()
 
     def smoothness(values):
-        y = tl.LaplacianEigenmaps(2, GIVEN, tl.HeatKernel(0.1))(
-            torch.sparse_coo_tensor(index, values, (30, 30), check_invariants=False)
-        )
+        near = torch.sparse_coo_tensor(index, values, (30, 30), check_invariants=False)
+        y = tl.LaplacianEigenmaps(2, GIVEN, tl.HeatKernel(0.1))(near)
         return (y.square() * torch.linspace(1, 2, 30)[:, None]).sum()
 
     # Both directions of a pair move together: distances differ by no more than round-off.
@@ -225,6 +221,7 @@ def test_gradients_to_stored_distances_in_both_orders():
 
 
 NEAR = csr_array(kneighbors_graph(X.numpy(), 5, mode="distance"))
+TWICE = torch.sparse_coo_tensor([[0, 0], [1, 1]], [1.0, 1.0], (3, 3), check_invariants=False)
 UNEVEN = NEAR * csr_array(np.linspace(1, 2, X.shape[0])[:, None] * np.ones(NEAR.shape) * (NEAR.toarray() > 0))
 
 
@@ -237,10 +234,7 @@ UNEVEN = NEAR * csr_array(np.linspace(1, 2, X.shape[0])[:, None] * np.ones(NEAR.
         (-NEAR, "distances must be non-negative"),
         (NEAR * 1j, r"must hold distances .* got torch.complex128; use abs\(x\)"),
         (csr_array(np.exp(-distances(X).numpy())), "zero from each point to itself, got 1; for affinities"),
-        (
-            torch.sparse_coo_tensor([[0, 0], [1, 1]], [1.0, 1.0], (3, 3), check_invariants=False),
-            "must be distinct, got 1 twice",
-        ),
+        (TWICE, "must be distinct, got 1 twice"),
         (UNEVEN, r"equal in both directions, got some that differ by up to .*; use x.maximum\(x.T\)"),
         (UNEVEN * 1e-12, "equal in both directions"),
         (NEAR * 1e-160, "so large that squares do not underflow"),

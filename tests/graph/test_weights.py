@@ -100,17 +100,9 @@ def test_a_steepest_bandwidth_far_from_the_median_is_refused_and_nothing_has_med
     assert torch.equal(tl.HeatKernel("steepest").bandwidth(torch.ones(3, 3).double(), alone), torch.ones(3).double())
 
 
-WEIGHTINGS = [
-    tl.HeatKernel(0.7),
-    tl.HeatKernel("component-median"),
-    tl.HeatKernel("steepest"),
-    tl.SelfTuning(3),
-    tl.DensityCorrected(1.0),
-    tl.DensityCorrected(0.5, tl.SelfTuning(2)),
-    tl.ImprovedWeights(0.7),
-    tl.KernelWeights(lambda d2: (1 + d2).reciprocal()),
-    tl.SimpleWeights(),
-]
+WEIGHTINGS = [tl.HeatKernel(0.7), tl.HeatKernel("component-median"), tl.HeatKernel("steepest"), tl.SelfTuning(3)]
+WEIGHTINGS += [tl.DensityCorrected(1.0), tl.DensityCorrected(0.5, tl.SelfTuning(2)), tl.ImprovedWeights(0.7)]
+WEIGHTINGS += [tl.KernelWeights(lambda d2: (1 + d2).reciprocal()), tl.SimpleWeights()]
 
 
 @pytest.mark.parametrize("weights", WEIGHTINGS[:-1], ids=repr)

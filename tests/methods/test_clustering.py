@@ -102,9 +102,8 @@ def test_soft_assignments():
     torch.testing.assert_close(tl.normalized_cut(hard, graph.to_sparse()), tl.normalized_cut(labels, graph))
     soft = points(6, 2).softmax(1)
     cut, volume = torch.zeros(2, dtype=torch.float64), torch.zeros(2, dtype=torch.float64)
-    for choice in itertools.product((0, 1), repeat=6):
-        probability = soft[torch.arange(6), torch.tensor(choice)].prod()
-        side = torch.tensor(choice)
+    for side in torch.cartesian_prod(*[torch.arange(2)] * 6):
+        probability = soft[torch.arange(6), side].prod()
         for cluster in (0, 1):
             inside = side == cluster
             cut[cluster] += probability * affinity[inside][:, ~inside].sum()

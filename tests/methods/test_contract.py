@@ -217,13 +217,15 @@ def test_gradients_of_a_padded_batch_with_new_points(make):
 
 
 @every_method
-def test_new_points_go_with_the_points(make):
+def test_new_points_go_with_the_points_and_with_a_fit(make):
     x = sheet(20, batch=2)
     for new in (sheet(4), sheet(4, batch=3), sheet(4, batch=2)[0, 0]):
         with pytest.raises(ValueError, match=r"x_new must have shape \(2, Q, D\) to go with the points, got"):
             make().out_of_sample(x, new)
     with pytest.raises(ValueError, match="like the training points"):
         make().out_of_sample(x[0], sheet(4)[:, :2])
+    with pytest.raises(RuntimeError, match="must be fitted before it takes new points; call fit"):
+        make().transform(sheet(4))
 
 
 @covering(2, make=METHODS, dtype=DTYPES, device=DEVICES)
@@ -272,17 +274,14 @@ def test_the_size_of_blocks_changes_nothing(make, small_blocks):
 
 
 @every_method
-def test_not_fitted(make):
-    with pytest.raises(RuntimeError, match="must be fitted before it takes new points; call fit"):
-        make().transform(sheet(4))
-
-
-@every_method
-def test_numbers_of_numpy(make):
+def test_numbers_of_numpy_and_wrong_arguments(make):
     assert torch.equal(make(k=np.int64(2))(sheet(20)), make()(sheet(20)))
     for wrong in (np.float64(2), True, "2", 0):
         with pytest.raises((TypeError, ValueError), match=r"n_components|n_clusters"):
             make(k=wrong)
+    for wrong in (Eigh, tl.Solve, "eigh", 3, True, ["eigh"]):
+        with pytest.raises(TypeError, match="solve must be a Solve, or a solver such as Eigh"):
+            make(solve=wrong)
 
 
 class Recorder:
@@ -308,13 +307,6 @@ def test_options_of_the_solve_arrive(make):
     module.fit(x)
     module.out_of_sample(x, x[:3])
     assert len(recorder.calls) == 4
-
-
-@every_method
-def test_a_wrong_solve_is_refused(make):
-    for value in (Eigh, tl.Solve, "eigh", 3, True, ["eigh"]):
-        with pytest.raises(TypeError, match="solve must be a Solve, or a solver such as Eigh"):
-            make(solve=value)
 
 
 def test_positional_encodings_take_a_solve():

@@ -10,6 +10,7 @@ from torch.autograd.functional import jacobian
 
 import torch_lapeig as tl
 from problems import Gaussian, covering, quiet
+from problems import of_cube as points
 from torch_lapeig import KNN, KernelPCA, KernelWeights, Landmarks, LaplacianEigenmaps, Precomputed, Radius, SelfTuning
 
 
@@ -44,15 +45,11 @@ MAPS = {
 }
 
 
-def points(n, seed=0):
-    return torch.rand(n, 3, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-
-
 def fit(make, x=None):
     """Return a model of points, and 17 new points or pairs: known, near, between, and 1.5, 8 and 50 widths away."""
     x = points(60) if x is None else x
     far = [x[:2] + width * x.new_tensor([1.0, 0.3, -0.2]) for width in (1.5, 8, 50)]
-    new = torch.cat([x[:2], x[-2:], x[4:8] + 0.01, points(3, 1).to(x.dtype), *far])
+    new = torch.cat([x[:2], x[-2:], x[4:8] + 0.01, points(3, seed=1).to(x.dtype), *far])
     try:
         model = make().to(x.dtype)
         if model.pairs_given is not None:

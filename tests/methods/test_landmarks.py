@@ -7,13 +7,10 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 from problems import DEVICES, covering, polygon, saved_and_loaded
+from problems import of_cube as points
 from torch_lapeig import HeatKernel, Landmarks, LaplacianEigenmaps
 
 T = 0.3
-
-
-def points(n, d=3, seed=0):
-    return torch.rand(n, d, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 def check_against_dense(model, x):
@@ -73,16 +70,11 @@ def streams(x, folder):
     """Return one set of points as the kinds of source that people have."""
     table = np.memmap(folder / "points.bin", np.float64, "w+", shape=tuple(x.shape))
     table[:] = x.numpy()
-    return {
-        "tensor": x,
-        "array": x.numpy(),
-        "frame": pandas.DataFrame(x.numpy()),
-        "other bytes": [part.numpy().astype(">f8") for part in x.split(70)],
-        "memory map": table,
-        "list": list(x.split(70)),
-        "arrays": [part.numpy() for part in x.split(70)],
-        "loader": DataLoader(TensorDataset(x, torch.arange(len(x))), batch_size=64),
-    }
+    parts = x.split(70)
+    found = {"tensor": x, "array": x.numpy(), "frame": pandas.DataFrame(x.numpy()), "memory map": table}
+    found |= {"list": list(parts), "arrays": [part.numpy() for part in parts]}
+    found |= {"other bytes": [part.numpy().astype(">f8") for part in parts]}
+    return found | {"loader": DataLoader(TensorDataset(x, torch.arange(len(x))), batch_size=64)}
 
 
 def test_every_kind_of_stream(tmp_path):

@@ -8,7 +8,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import torch_lapeig as tl
-from problems import DTYPES, complete, every, grams, path, points, stored
+from problems import DTYPES, complete, every, grams, ignoring, path, points, stored
 
 # Two sets of points, of which the second one has padding.
 X, MASK = points(24, 3, batch=2, dtype=torch.float32), torch.arange(24) < torch.tensor([[24], [13]])
@@ -123,8 +123,7 @@ def test_batches_of_small_graphs_with_idle_nodes_have_no_solve_that_stalls():
     generator = torch.Generator().manual_seed(0)
     rules = (tl.KNN(5), tl.Radius(1.0), tl.KNN(3, "mutual"), tl.KNN(8, "mean"))
     layers = [tl.LaplacianEigenmaps(4, rule, scale="unit") for rule in rules]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with ignoring():
         warnings.simplefilter("error", tl.ConvergenceWarning)
         for step in range(200):
             x, mask = random_batch(generator)

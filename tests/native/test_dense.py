@@ -42,26 +42,14 @@ def matrices(n):
     star[0, 1:] = star[1:, 0] = 1
     size = 10.0 ** torch.linspace(-24, 24, n, dtype=torch.float64)
     graded = size.diag() + 1e-3 * (size[:, None] * size).sqrt()
-    found = {
-        "zero": 0 * eye,
-        "identity": eye,
-        "all ones": ones,
-        "complete": n * eye - ones,
-        "path": path,
-        "cycle": cycle,
-        "star": star,
-        "no diagonal": chain(n, torch.ones(n - 1)),
-        "far couplings": chain(n, 10.0 ** (-25.0 * (torch.arange(n - 1) % 5))),
-        "graded": graded,
-        "graded upwards": graded.flip(0, 1),
-        "many decades": with_spectrum(10.0 ** torch.linspace(-30, 0, n, dtype=torch.float64)),
-        "cluster": with_spectrum(1 + 1e-14 * steps),
-        "two values": with_spectrum(steps % 2),
-        "rank one": with_spectrum((steps == 0).double()),
-        "tiny": 1e-140 * path,
-        "huge": 1e140 * path,
-        "beyond": 1e-200 * path,
-    }
+    found = {"zero": 0 * eye, "identity": eye, "all ones": ones, "complete": n * eye - ones, "path": path}
+    found |= {"cycle": cycle, "star": star, "no diagonal": chain(n, torch.ones(n - 1))}
+    found |= {"far couplings": chain(n, 10.0 ** (-25.0 * (torch.arange(n - 1) % 5))), "graded": graded}
+    found |= {"graded upwards": graded.flip(0, 1)}
+    found |= {"many decades": with_spectrum(10.0 ** torch.linspace(-30, 0, n, dtype=torch.float64))}
+    found |= {"cluster": with_spectrum(1 + 1e-14 * steps), "two values": with_spectrum(steps % 2)}
+    found |= {"rank one": with_spectrum((steps == 0).double()), "tiny": 1e-140 * path, "huge": 1e140 * path}
+    found |= {"beyond": 1e-200 * path}
     return found | {f"off the diagonal {e}": steps.diag() + e * (ones - eye) for e in (1e-16, 1e-8, 1e-100, 1e-250)}
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from problems import cycle, points, random_affinity, swiss_roll
+from problems import cycle, points, random_affinity, setting, swiss_roll
 from torch_lapeig import Graph, HeatKernel, Laplacian, eigenpairs, knn_graph
 from torch_lapeig.eigen import ChebyshevSubspace, SymmetricOperator
 from torch_lapeig.graph import algebra as storage
@@ -129,17 +129,13 @@ def test_the_processor_still_knows_the_smallest_numbers():
 
 
 def test_threads_do_not_change_a_bit(monkeypatch):
-    threads = torch.get_num_threads()
     graph = knn_graph(points(3000, 3), 12)
     y = torch.randn(3000, 14, dtype=torch.float64)
     monkeypatch.setattr(native, "COMPILED_PART", 1)
     found = []
-    try:
-        for number in (1, 2, 3):
-            torch.set_num_threads(number)
+    for number in (1, 2, 3):
+        with setting(torch.set_num_threads, number, torch.get_num_threads()):
             found.append((graph.pattern.direct_matmul(graph.weight, y), graph.pattern.direct_lengths(y)))
-    finally:
-        torch.set_num_threads(threads)
     for one in found[1:]:
         assert all(torch.equal(a, b) for a, b in zip(one, found[0], strict=True))
 
@@ -222,21 +218,21 @@ def test_loops_of_another_version_or_that_cannot_be_loaded_are_left_out(tmp_path
         monkeypatch.setattr(native, "FOLDER", tmp_path / "other")
         with pytest.warns(UserWarning, match="compiled loops of .*other.kernels.so cannot be used"):
             assert native.library() is None
-        monkeypatch.undo()
-        native.library.cache_clear()
-        monkeypatch.setitem(native.KINDS, "double", native.ctypes.c_byte)  # as if structures were laid out otherwise
-        with pytest.warns(UserWarning, match=r"\w+ is \d+ in C and \d+ in Python"):
-            assert native.library() is None
-        native.library.cache_clear()
-        monkeypatch.undo()
-        monkeypatch.setitem(native.NUMBERS, "BLOCK", 5)
-        with pytest.warns(UserWarning, match="BLOCK is 4 in C and 5 in Python"):
-            assert native.library() is None
-        native.library.cache_clear()
-        monkeypatch.undo()
-        monkeypatch.setattr(native, "TYPES", {torch.float64: "float"})  # as if loops computed something else
-        with pytest.warns(UserWarning, match="their products are wrong"):
-            assert native.library() is None
+        for (
+            numbers,
+            name,
+            other,
+            says,
+        ) in (  # as if structures or loops were others
+            (native.KINDS, "double", native.ctypes.c_byte, r"\w+ is \d+ in C and \d+ in Python"),
+            (native.NUMBERS, "BLOCK", 5, "BLOCK is 4 in C and 5 in Python"),
+            (vars(native), "TYPES", {torch.float64: "float"}, "their products are wrong"),
+        ):
+            monkeypatch.undo()
+            native.library.cache_clear()
+            monkeypatch.setitem(numbers, name, other)
+            with pytest.warns(UserWarning, match=says):
+                assert native.library() is None
     finally:
         monkeypatch.undo()
         native.library.cache_clear()

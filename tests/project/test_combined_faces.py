@@ -124,17 +124,10 @@ def smoothed(made):
     close(LaplacianSmoothness()(y, made.value.subgraph(nodes)), (w * squares).sum() / 2 / count)
 
 
-OF_FACES = {
-    "AddLaplacianPE": laplacian_pe,
-    "AddSpectralFeatures": features,
-    "AddMagneticPE": magnetic_pe,
-    "anndata.diffmap": diffusion_of_cells,
-    "anndata.spectral": start_of_cells,
-    "anndata.label_transfer": labels_of_cells,
-    "sklearn.SpectralEmbedding": sklearn_embedding,
-    "sklearn.SpectralClustering": sklearn_clusters,
-    "SmoothnessCallback": smoothed,
-}
+OF_FACES = {"AddLaplacianPE": laplacian_pe, "AddSpectralFeatures": features, "AddMagneticPE": magnetic_pe}
+OF_FACES |= {"anndata.diffmap": diffusion_of_cells, "anndata.spectral": start_of_cells}
+OF_FACES |= {"anndata.label_transfer": labels_of_cells, "sklearn.SpectralEmbedding": sklearn_embedding}
+OF_FACES |= {"sklearn.SpectralClustering": sklearn_clusters, "SmoothnessCallback": smoothed}
 OF_ONE = ("anndata", "sklearn", "SmoothnessCallback")  # they take matrices of one graph
 
 

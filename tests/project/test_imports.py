@@ -31,24 +31,12 @@ ARROWS = {
 }
 LIBRARIES = {"torch", "numpy", "scipy"}
 # Imported where it is asked for.
-OPTIONAL = {
-    "graph.search.approximate": {"faiss"},
-    "methods.clustering": {"sklearn"},
-    "methods.assignment": {"sklearn"},
-    "support.progress": {"tqdm"},
-    "sklearn": {"sklearn"},
-    "sklearn.base": {"sklearn"},
-    "sklearn.labels": {"sklearn"},
-    "sklearn.manifolds": {"sklearn"},
-    "sklearn.spectral": {"sklearn"},
-    "sklearn.affinities": {"sklearn"},
-    "lightning": {"lightning", "pytorch_lightning"},
-    "command.reading": {"pandas", "anndata"},
-    "command.columns": {"pandas"},
-    "command": {"pandas"},
-    "plots": {"matplotlib"},
-    "command.report": {"matplotlib", "bokeh"},
-}
+OPTIONAL = {"graph.search.approximate": {"faiss"}, "methods.clustering": {"sklearn"}, "methods.assignment": {"sklearn"}}
+OPTIONAL |= {"support.progress": {"tqdm"}, "sklearn": {"sklearn"}, "sklearn.base": {"sklearn"}}
+OPTIONAL |= {"sklearn.labels": {"sklearn"}, "sklearn.manifolds": {"sklearn"}, "sklearn.spectral": {"sklearn"}}
+OPTIONAL |= {"sklearn.affinities": {"sklearn"}, "lightning": {"lightning", "pytorch_lightning"}}
+OPTIONAL |= {"command.reading": {"pandas", "anndata"}, "command.columns": {"pandas"}, "command": {"pandas"}}
+OPTIONAL |= {"plots": {"matplotlib"}, "command.report": {"matplotlib", "bokeh"}}
 FILES = sorted(set(ROOT.rglob("*.py")) - {ROOT / "__init__.py"})
 
 

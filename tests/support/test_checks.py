@@ -12,7 +12,6 @@ X, NAMES, PAIR = points(10, 2), torch.arange(10) + 10**15, torch.tensor([[0, 1],
 
 
 def test_integers_beyond_int64_are_numbers():
-    """Numbers may be integers beyond int64, which become floats and do not overflow in torch."""
     assert torch.equal(tl.HeatKernel(10**30)(X, tl.KNN(3)(X)).weight, tl.HeatKernel(1e30)(X, tl.KNN(3)(X)).weight)
     columns = tl.LaplacianEigenmaps(2, tl.KNN(9), tl.HeatKernel(1e9), diffusion=10**30)(X)
     assert torch.equal(columns, torch.zeros_like(columns))  # eigenvalues near 1.1, and |1 − λ| to such a power

@@ -6,6 +6,7 @@ import threading
 import pytest
 import torch
 
+from problems import setting
 from torch_lapeig import KNN, Graph, HeatKernel, Laplacian, eigen, eigenpairs
 from torch_lapeig.eigen import ChebyshevSubspace
 from torch_lapeig.eigen.solvers.blocks import eigh_of_batch
@@ -18,11 +19,9 @@ LIMIT = 60  # seconds until a wait counts as one for ever
 @pytest.fixture(autouse=True)
 def two_threads(monkeypatch):
     """Two threads at least, also on a machine of one core."""
-    before = torch.get_num_threads()
     monkeypatch.setattr(threads.os, "cpu_count", lambda: 4)
-    torch.set_num_threads(2)
-    yield
-    torch.set_num_threads(before)
+    with setting(torch.set_num_threads, 2, torch.get_num_threads()):
+        yield
 
 
 def on_thread(function):
@@ -52,11 +51,8 @@ def test_threads_have_the_modes_of_the_caller():
         one = torch.ones(8, 8)
         assert [found.dtype for found in together([lambda: one @ one] * 3)] == [torch.bfloat16] * 3
     assert together([modes] * 4) == [modes()] * 4
-    torch.set_default_dtype(torch.float64)
-    try:
+    with setting(torch.set_default_dtype, torch.float64, torch.float32):
         assert [found.dtype for found in together([lambda: torch.zeros(1)] * 3)] == [torch.float64] * 3
-    finally:
-        torch.set_default_dtype(torch.float32)
 
 
 def test_threads_of_the_user_at_work_at_the_same_time():
@@ -86,10 +82,6 @@ def test_threads_of_the_user_at_work_at_the_same_time():
     assert torch.get_num_threads() == 2
 
 
-def _in_child(a, queue):
-    queue.put((eigh_of_batch(a)[0].tolist(), torch.get_num_threads()))
-
-
 @pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="no fork here")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 def test_a_forked_process_makes_its_own_threads():
@@ -97,7 +89,8 @@ def test_a_forked_process_makes_its_own_threads():
     expected = eigh_of_batch(a)[0]  # the threads of this process are there
     context = multiprocessing.get_context("fork")
     queue = context.SimpleQueue()
-    child = context.Process(target=_in_child, args=(a, queue), daemon=True)
+    solve = lambda: queue.put((eigh_of_batch(a)[0].tolist(), torch.get_num_threads()))  # noqa: E731
+    child = context.Process(target=solve, daemon=True)
     child.start()
     values, number = on_thread(queue.get)
     child.join(LIMIT)
@@ -106,17 +99,13 @@ def test_a_forked_process_makes_its_own_threads():
     torch.testing.assert_close(torch.tensor(values, dtype=torch.float64), expected, rtol=1e-11, atol=1e-11)
 
 
-def sparse_batch(b, n, dtype):
-    x = torch.randn(b, n, 3, dtype=dtype, generator=torch.Generator().manual_seed(1))
-    return HeatKernel()(x, KNN(6)(x))
-
-
 @pytest.mark.parametrize("dense", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_parts_of_a_batch_are_solved_and_differentiated_as_the_whole(dense, dtype, monkeypatch):
     """Odd numbers of graphs of unequal parts, by an iterative solver, with the linear solve of the gradient."""
     monkeypatch.setattr(eigen.symmetric, "PART_OF_BLOCK", 900)
-    graph = sparse_batch(7, 60, dtype)
+    x = torch.randn(7, 60, 3, dtype=dtype, generator=torch.Generator().manual_seed(1))
+    graph = HeatKernel()(x, KNN(6)(x))
     if dense:
         graph = Graph.from_dense(graph.to_dense())
     found = []

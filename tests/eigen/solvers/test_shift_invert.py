@@ -118,23 +118,21 @@ class TestPairs:
 
 
 @pytest.mark.usefixtures("each_kind")
-class TestInertia:
+@problems.covering(1, hidden=[1, 2, 4], k=[5, 9])
+def test_eigenvectors_that_a_random_block_lacks_are_found(hidden, k, monkeypatch):
     """Eigenvalues below a cut are as many as A − cut has negative pivots (Sylvester)."""
+    laplacian = Laplacian(scipy_graph(problems.of_networkx(nx.grid_graph((16, 15), periodic=True))))
+    random = SymmetricOperator.random
+    exact, vectors = torch.linalg.eigh(laplacian.to_dense())
+    lacking = vectors[:, 1 : 1 + hidden]
 
-    @problems.covering(1, hidden=[1, 2, 4], k=[5, 9])
-    def test_eigenvectors_that_a_random_block_lacks_are_found(self, hidden, k, monkeypatch):
-        laplacian = Laplacian(scipy_graph(problems.of_networkx(nx.grid_graph((16, 15), periodic=True))))
-        random = SymmetricOperator.random
-        exact, vectors = torch.linalg.eigh(laplacian.to_dense())
-        lacking = vectors[:, 1 : 1 + hidden]
+    def blind(self, m, seed):
+        noise = random(self, m, seed)
+        return noise if seed else noise - lacking @ (lacking.mT @ noise)
 
-        def blind(self, m, seed):
-            noise = random(self, m, seed)
-            return noise if seed else noise - lacking @ (lacking.mT @ noise)
-
-        monkeypatch.setattr(SymmetricOperator, "random", blind)
-        monkeypatch.setattr("torch_lapeig.eigen.solvers.krylov.CLOSE", math.inf)  # count always
-        check_pairs(eigenpairs(laplacian, k, ShiftInvert(), tolerance=1e-6), exact, atol=1e-9)
+    monkeypatch.setattr(SymmetricOperator, "random", blind)
+    monkeypatch.setattr("torch_lapeig.eigen.solvers.krylov.CLOSE", math.inf)  # count always
+    check_pairs(eigenpairs(laplacian, k, ShiftInvert(), tolerance=1e-6), exact, atol=1e-9)
 
 
 class TestFactors:

@@ -13,25 +13,13 @@ import torch_lapeig as tl
 from problems import every, path, points, random_affinity
 from torch_lapeig.eigen import ChebyshevSubspace, Eigh, Lobpcg, ShiftInvert, TorchLobpcg
 
-SOLVERS = {
-    "default": None,
-    "eigh": Eigh(),
-    "chebyshev": ChebyshevSubspace(),
-    "lobpcg": Lobpcg(),
-    "lobpcg-plain": Lobpcg(preconditioner=None, max_iterations=2000),
-    "shift-invert": ShiftInvert(),
-}
+SOLVERS = {"default": None, "eigh": Eigh(), "chebyshev": ChebyshevSubspace(), "lobpcg": Lobpcg()}
+SOLVERS |= {"lobpcg-plain": Lobpcg(preconditioner=None, max_iterations=2000), "shift-invert": ShiftInvert()}
 ITERATIVE = {name: s for name, s in SOLVERS.items() if name in ("chebyshev", "lobpcg", "lobpcg-plain", "shift-invert")}
-GRAPHS = {
-    "random": random_affinity(120),
-    "star": problems.complete_bipartite(1, 99),
-    "power law": problems.preferential_attachment(150).toarray(),
-    "12 orders": problems.spread_weights(100),
-    "cycle": problems.cycle(99),
-    "path": path(150),
-    "complete": problems.complete(60),
-    "6 components": torch.block_diag(*[random_affinity(15, seed=i) for i in range(6)]),
-}
+GRAPHS = {"random": random_affinity(120), "star": problems.complete_bipartite(1, 99)}
+GRAPHS |= {"power law": problems.preferential_attachment(150).toarray(), "12 orders": problems.spread_weights(100)}
+GRAPHS |= {"cycle": problems.cycle(99), "path": path(150), "complete": problems.complete(60)}
+GRAPHS |= {"6 components": torch.block_diag(*[random_affinity(15, seed=i) for i in range(6)])}
 SIZES = {"6, 4": (6, 4), "4, 6, 5": (4, 6, 5), "60, 12": (60, 12, 60), "equal": (12, 12), "many": (40,) * 40 + (14,)}
 
 

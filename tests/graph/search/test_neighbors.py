@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.neighbors import radius_neighbors_graph
 
-from problems import DEVICES, DTYPES, covering, every, in_every_dtype, on_every_device, points
+from problems import DEVICES, DTYPES, covering, every, in_every_dtype, on_every_device, points, setting
 from torch_lapeig import GraphWarning
 from torch_lapeig.graph import nearest_neighbors, radius_neighbors
 from torch_lapeig.graph.search import exact
@@ -149,14 +149,10 @@ def test_a_coarse_product_is_allowed_for():
     """If the user lets torch round products coarsely, more rows are measured again, with equal answers."""
     x = points(5000, 8, dtype=torch.float32)
     exact = nearest_neighbors(x, 10)
-    before = torch.get_float32_matmul_precision()
-    try:
-        for precision in ("high", "medium"):
-            torch.set_float32_matmul_precision(precision)
+    for precision in ("high", "medium"):
+        with setting(torch.set_float32_matmul_precision, precision, torch.get_float32_matmul_precision()):
             assert torch.equal(nearest_neighbors(x, 10).indices, exact.indices)
             assert torch.equal(radius_neighbors(x, 1.0).point, radius_neighbors(x.double(), 1.0).point)
-    finally:
-        torch.set_float32_matmul_precision(before)
 
 
 @pytest.mark.parametrize("rows", [64, 10**6])
@@ -164,13 +160,9 @@ def test_threads_with_blocks_of_their_own_change_nothing(rows, monkeypatch):
     x = torch.cat([points(4000, 9, dtype=torch.float32), torch.ones(200, 9)])
     queries = points(700, 9, seed=1, dtype=torch.float32)
     alone = nearest_neighbors(x, 7), nearest_neighbors(x, 7, queries)
-    threads = torch.get_num_threads()
     monkeypatch.setattr(exact, "PRODUCT_ROWS", rows)
-    try:
-        torch.set_num_threads(3)
+    with setting(torch.set_num_threads, 3, torch.get_num_threads()):
         together = nearest_neighbors(x, 7), nearest_neighbors(x, 7, queries)
-    finally:
-        torch.set_num_threads(threads)
     for one, other in zip(alone, together, strict=True):
         assert torch.equal(one.indices, other.indices)
         torch.testing.assert_close(one.squared_distances, other.squared_distances, rtol=1e-3, atol=0)
