@@ -54,11 +54,6 @@ class Embedding(NamedTuple):
     gap: Tensor
     pairs: tuple[Eigenpairs, ...]
 
-    @property
-    def columns(self) -> Tensor:
-        """Return ``embedding`` by its name before version 0.3."""
-        return checks.renamed(self, "columns", "embedding")  # type: ignore[no-any-return]
-
 
 def check_solve(solve: Any) -> Solve | Solver | None:
     """Return ``solve``; raise TypeError unless it is None, a `Solve`, or a callable solver."""

@@ -244,12 +244,6 @@ def _of_numbers(value: Any, wanted: str) -> str:
     return f"Graph.from_dense({way})" if x.shape[-1] == x.shape[-2] else f"knn_graph({way}, k) of points"
 
 
-def renamed(owner: Any, old: str, new: str) -> Any:
-    """Return an attribute by its new name, with a FutureWarning about the old one."""
-    warn(f"{type(owner).__name__}.{old} is now {new}; the old name goes with version 0.4", FutureWarning)
-    return getattr(owner, new)
-
-
 def with_advice(kind: Class) -> Class:
     """Make the constructor of a class answer arguments of other libraries by the argument to use instead."""
     construct = kind.__init__  # type: ignore[misc]
