@@ -121,20 +121,18 @@ def _table(data: Data, options: Namespace) -> Used:
 
 def _check_numbers(data: Data, columns: list[str], is_new: bool) -> None:
     """Raise `InputError` with all columns that are not numbers, and with options that were tried on their cells."""
-    bad: dict[int, set[str]] = {}
-    numbers = data.rows[columns].select_dtypes("float")
-    has_points = bool((numbers % 1 > 0).any(axis=None))
     others = [name for name, dtype in data.rows.dtypes[columns].items() if dtype.kind not in "iuf"]
     if not others or not len(data.rows):
         return
-    said, ways = [], []
+    has_points = bool((data.rows[columns].select_dtypes("float") % 1 > 0).any(axis=None))
+    said, ways, bad = [], [], set[tuple[int, str]]()  # rows and words between numbers
     for name in others:
         cells = data.rows[name].dropna()
         words = cells.astype(str)[numbers_of_text(cells.astype(str), ".", None).isna()]
         first = (words if len(words) else cells.astype(str))[:1].items()  # else numbers, written as text
         where = "".join(f", such as {cell!r} in {cells.index.name or 'row'} {i}" for i, cell in first)
         said.append(f"{name!r} ({KINDS.get(cells.dtype.kind, 'words')}{where})")
-        bad |= {i: {cell, *bad.get(i, ())} for i, cell in words.items()} if len(words) < len(cells) else {}
+        bad |= {*words.items()} if len(words) < len(cells) else set()
         for option, decimal, thousands in TRIED if data.lines else ():
             is_idle = thousands and numbers_of_text(cells, decimal, None).notna().all()
             is_tried = not is_idle and (decimal == "." or not has_points)
@@ -144,9 +142,10 @@ def _check_numbers(data: Data, columns: list[str], is_new: bool) -> None:
         ways.append(f"leave out by --leave-out {' '.join(map(quote, others))}, take categories by --one-hot")
         ways[-1] += ", colours by --labels, row names by --index, or name coordinates by --columns"
     ways += ["take edges by --given edges"] * EDGES.issubset(map(str.lower, others))
-    if data.lines and 0 < len(bad) <= SHOWN:
-        ways.append(f"read missing cells by --missing {' '.join(map(quote, sorted(set().union(*bad.values()))))}")
-        ways.append(f"skip lines by --skip-lines {' '.join(map(str, sorted({*bad, *data.skipped})))}")
+    lines = {i for i, _ in bad}
+    if data.lines and 0 < len(lines) <= SHOWN:
+        ways.append(f"read missing cells by --missing {' '.join(sorted({quote(word) for _, word in bad}))}")
+        ways.append(f"skip lines by --skip-lines {' '.join(map(str, sorted({*lines, *data.skipped})))}")
     ways.append("write numbers as -1.5" if data.lines else "save numbers: x.astype(float)")
     what = f"{len(others)} of {len(columns)} columns are not numbers: {', '.join(said[:12])}"
     raise InputError(f"{data.source}: {what}: {'; '.join(dict.fromkeys(ways))}")
@@ -154,12 +153,12 @@ def _check_numbers(data: Data, columns: list[str], is_new: bool) -> None:
 
 def _label(used: Used, data: Data, options: Namespace) -> list[str]:
     """Find each row's label in a column, or in a file joined by index or place; return the columns of that file."""
-    own = list(getattr(data.rows, "columns", ()))
-    for table in (data.rows, data.labels):
-        if options.labels in getattr(table, "columns", ()) and options.given != "edges":
-            used.labels = table[options.labels].to_numpy(object)
-            used.lines["labels"] = f"the column {options.labels!r}, {table[options.labels].nunique()} different"
-            return []
+    tables = [table for table in (data.rows, data.labels) if hasattr(table, "columns")]
+    own = [name for table in tables for name in table]
+    for table in (table for table in tables if options.labels in table and options.given != "edges"):
+        used.labels = table[options.labels].to_numpy(object)
+        used.lines["labels"] = f"the column {options.labels!r}, {table[options.labels].nunique()} different"
+        return []
     path, member = reading.path_and_member(options.labels)
     if not path.is_file():
         raise InputError(f"there is no file {path}, and {data.source} has no {options.labels!r}; it has {listed(own)}")
@@ -178,15 +177,14 @@ def _label(used: Used, data: Data, options: Namespace) -> list[str]:
         rows, there = used.index.astype(str), labels.set_axis(index.astype(str))
         for joined in (rows, there.index):
             check_distinct(joined, f"labels of {path} cannot be joined by the index", "give each row its own name")
-        if not (is_known := rows.isin(there.index)).any():
+        labels, lost, spare = there.reindex(rows), len(rows.difference(there.index)), len(there.index.difference(rows))
+        if lost == len(rows):
             raise InputError(f"{path} has labels of {listed(there.index, SHOWN)}, and none of {listed(rows, SHOWN)}")
-        labels, lost, spare = there.reindex(rows), int((~is_known).sum()), int((~there.index.isin(rows)).sum())
         how = f"joined by the index {rows.name!r}: {lost} rows have no label, {spare} labels no row"
     elif options.given == "edges":
         raise InputError("labels of nodes are joined by their names: say --index NAME for the column of names")
     elif len(labels) != len(used.index):
-        count = f"{path} must hold a label for each of the {len(used.index)} rows, got {len(labels)}"
-        raise InputError(f"{count}; an --index NAME of both files joins labels")
+        raise InputError(reading.FEW_LABELS.format(path, len(used.index), len(labels)))
     elif shared := [name for name in found.rows if name in own and name != names[0] and not found.shape]:
         used.advice.append(f"both files have a column {shared[0]!r}: --index {quote(shared[0])} joins labels by it")
     used.labels, used.lines["labels"] = labels.to_numpy(object), f"{options.labels} ({found.said}), {how}"
@@ -255,6 +253,8 @@ def _check_pairs(used: Used, source: str, given: str) -> None:
     values, (n, m) = pairs.data if is_sparse else pairs, pairs.shape
     if n != m or n < LEAST_POINTS:
         failed = f"it must be square, of {LEAST_POINTS} rows, got {n} × {m}: --leave-out some, or squareform(x)"
+    elif (rows := [*map(str, used.index)]) != used.names and sorted(rows) == sorted(used.names):
+        failed = "its rows and its columns have the same names in different orders"
     elif bad := int((~np.isfinite(values)).sum()):
         failed = f"{bad} entries are missing or infinite: replace them, by a distance above all others for instance"
     elif bad := int((values < 0).sum()):
@@ -282,17 +282,17 @@ def _edges(data: Data, options: Namespace) -> Used:
     if rows.shape[1] not in (2, 3):
         raise InputError(f"{data.source}: edges are two names, perhaps a weight: choose of {listed(rows)} by --columns")
     weight = np.ones(len(rows))
-    for name in list(rows)[2:]:
-        is_text = data.lines and rows[name].dtype.kind not in "iuf"
-        column = numbers_of_text(rows[name], options.decimal or ".", options.thousands) if is_text else rows[name]
-        weight = column.to_numpy(float)
+    for _, column in [*rows.items()][2:]:
+        if data.lines:
+            column = numbers_of_text(column, options.decimal or ".", options.thousands)
+        weight = pandas.to_numeric(column, errors="coerce").to_numpy(float, na_value=np.nan)
     if (lost := (rows.isna() | (rows == "")).any(axis=1).to_numpy() | ~np.isfinite(weight)).any():
         where = f"{rows.index.name or 'row'} {rows.index[lost.argmax()]}"
         raise InputError(f"{data.source}: the edge in {where} lacks a name or a finite weight")
     code, names = pandas.factorize(rows.iloc[:, :2].astype(str).to_numpy(object).ravel())
     if options.header is None and data.lines and (both := {*rows.columns[:2]} & {*names}):
         way = "--header if it names the columns, --no-header if it is an edge"
-        raise InputError(f"{data.source}: line 1 has {listed(both)}, as later lines do: say {way}")
+        raise InputError(f"{data.source}: line 1 has {listed(sorted(both))}, as later lines do: say {way}")
     i, j = np.sort(code.reshape(-1, 2), 1).T
     table = pandas.DataFrame({"i": i, "j": j, "weight": weight})[i != j]
     once = table.drop_duplicates()
