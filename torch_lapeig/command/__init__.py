@@ -1,8 +1,5 @@
 """The command ``torch-lapeig``: ``embed`` makes Laplacian eigenmaps of a file, ``transform`` embeds new rows.
 
-    torch-lapeig embed --input points.csv [--index id] [--labels kind] [--out folder]
-    torch-lapeig transform folder new.csv
-
 If a file can be read in several ways, it asks for an option. It prints first what it used. Needs the extra ``embed``.
 """
 

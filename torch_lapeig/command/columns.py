@@ -55,13 +55,12 @@ def used_of(data: Data, options: Namespace) -> Used:
     names = list(getattr(data.rows, "columns", ()))
     check_known([*options.columns, *options.one_hot, *options.leave_out], names, data.source)
     is_sparse, of_table = sparse.issparse(data.rows), _edges if options.given == "edges" else _table
-    used = Used(data.rows, index_of(data, options)) if is_sparse else of_table(data, options)
+    used = Used(data.rows, data.index) if is_sparse else of_table(data, options)
     account = {"lines": data.lines} if data.lines else {}
     used.lines = {"file": f"{data.source}: {data.said}", **account, "rows": "", **used.lines}
     if options.labels:
         names += _label(used, data, options)
-    names += [] if data.index is None else [data.index.name]
-    check_known([options.index] if options.index else [], names, data.source)
+    check_known(filter(None, [options.index]), [*names, *filter(None, [data.index.name])], data.source)
     name = used.index.name
     named = "counted from 0, as there is no index" if name is None else f"named by the index {name!r}"
     if options.given:
@@ -78,13 +77,6 @@ def used_of(data: Data, options: Namespace) -> Used:
     return used
 
 
-def index_of(data: Data, options: Namespace) -> Any:
-    """Return the names of the rows: the column of --index, the index of the file, or numbers from 0 without a name."""
-    pandas, is_column = import_module("pandas"), options.index in getattr(data.rows, "columns", ())
-    index = data.rows[options.index] if is_column else data.index
-    return pandas.RangeIndex(data.rows.shape[0]) if index is None else pandas.Index(index)
-
-
 def _table(data: Data, options: Namespace) -> Used:
     names, roles = list(data.rows), dict.fromkeys(options.leave_out, "--leave-out")
     roles |= {name: option for name, option in ((options.index, "--index"), (options.labels, "--labels")) if name}
@@ -97,7 +89,7 @@ def _table(data: Data, options: Namespace) -> Used:
     categories = options.one_hot
     if not (is_new := isinstance(categories, dict)):  # else those of a run, with their values
         categories = {name: sorted(set(data.rows[name].dropna().astype(str))) for name in categories}
-    for name in columns if data.lines and data.index is not None and not options.columns else []:
+    for name in columns if data.lines and data.index.name and not (options.index or options.columns) else []:
         if data.rows[name].dtype.kind in "iu" and _counts(data.rows[name].to_numpy()):
             way = f"say --index or --leave-out {quote(name)}"
             raise InputError(f"{data.source}: the first column, without a name, and {name!r} count rows: {way}")
@@ -112,7 +104,7 @@ def _table(data: Data, options: Namespace) -> Used:
             raise InputError(f"{data.source}: {name!r} has {listed(strange)}, its categories are {listed(values)}")
         hot = np.where(is_missing[:, None], np.nan, cells[:, None] == np.array(values, dtype=object))
         x, plain = np.concatenate([x, hot], 1), [*plain, *(f"{name}={value}" for value in values)]
-    used = Used(x, index_of(data, options), columns, plain, categories, shape=data.shape)
+    used = Used(x, data.index, columns, plain, categories, shape=data.shape)
     used.lines["columns"] = f"{len(columns)}: {listed(columns, 12 if data.shape else 100)}"  # of arrays they count
     used.lines |= {f"one-hot {name}": listed(values, 40) for name, values in categories.items()}
     used.lines |= {"left out": ", ".join(left_out[:40]) + ", …" * (len(left_out) > 40)} if left_out else {}
@@ -164,7 +156,7 @@ def _label(used: Used, data: Data, options: Namespace) -> list[str]:
         raise InputError(f"there is no file {path}, and {data.source} has no {options.labels!r}; it has {listed(own)}")
     others: dict[str, Any] = {"given": None, "one_hot": [], "skip_lines": data.skipped}
     found = reading.read(options.labels, Namespace(**vars(options) | others), len(used.index))
-    index, names = index_of(found, options), [name for name in found.rows if name != options.index]
+    names = [name for name in found.rows if name != options.index]
     if member in names or (member and found.lines and len(names) > 1):
         check_known([member], names, str(path))
         names = [member]
@@ -173,8 +165,8 @@ def _label(used: Used, data: Data, options: Namespace) -> list[str]:
         way = way if found.lines else "keep one of them: numpy.save('labels.npy', x[:, 0])"
         raise InputError(f"{path} has the columns {listed(found.rows)}: {way}")
     labels, how = found.rows[names[0]].astype(object), "by place, as not both files have an index"
-    if None not in (used.index.name, index.name):
-        rows, there = used.index.astype(str), labels.set_axis(index.astype(str))
+    if None not in (used.index.name, found.index.name):
+        rows, there = used.index.astype(str), labels.set_axis(found.index.astype(str))
         for joined in (rows, there.index):
             check_distinct(joined, f"labels of {path} cannot be joined by the index", "give each row its own name")
         labels, lost, spare = there.reindex(rows), len(rows.difference(there.index)), len(there.index.difference(rows))
@@ -188,7 +180,7 @@ def _label(used: Used, data: Data, options: Namespace) -> list[str]:
     elif shared := [name for name in found.rows if name in own and name != names[0] and not found.shape]:
         used.advice.append(f"both files have a column {shared[0]!r}: --index {quote(shared[0])} joins labels by it")
     used.labels, used.lines["labels"] = labels.to_numpy(object), f"{options.labels} ({found.said}), {how}"
-    return list(found.rows) if data.index is not None or options.given == "edges" else []
+    return list(found.rows) if used.index.name is not None else []
 
 
 def _drop_missing(used: Used, source: str, options: Namespace) -> str:

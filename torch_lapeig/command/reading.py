@@ -74,7 +74,7 @@ class Data(NamedTuple):
     source: str
     said: str  # how they were read
     rows: Any
-    index: Any = None  # their names, as pandas has them
+    index: Any = None  # of pandas: the column of --index, the names in the file, or numbers from 0 without a name
     labels: Any = None  # DataFrame of columns that may only be labels
     shape: tuple[int, ...] = ()  # of a row whose columns have no names in the file, such as height and width
     lines: str = ""  # the account of a text: lines = names + skipped + blank + rows
@@ -107,7 +107,10 @@ def read(given: str, options: Namespace, count: int | None = None) -> Data:
         raise InputError(f"{path} holds one table, and no {member!r}: choose columns by --columns")
     if not is_text and (idle := [name for name in TEXT if name in options.own]):
         raise InputError(f"--{idle[0].replace('_', '-')} has no effect: {path} is not a text")
-    return data
+    import pandas
+
+    index = data.rows[options.index] if options.index in getattr(data.rows, "columns", ()) else data.index
+    return data._replace(index=pandas.RangeIndex(data.rows.shape[0]) if index is None else pandas.Index(index))
 
 
 def path_and_member(given: str) -> tuple[Path, str]:
