@@ -30,6 +30,8 @@ FRAME = pandas.DataFrame(X, columns=["a", "b", "c"])
 PAIRS = cdist(X, X)
 NEAR = np.where(np.sort(PAIRS, 1)[:, [5]] >= PAIRS, PAIRS, 0)  # distances to the five nearest, as scikit-learn has them
 NAMES = [f"r{i}" for i in range(30)]
+TURNED = pandas.DataFrame(PAIRS, NAMES, NAMES[::-1]).to_csv()
+np.save(NPY := io.BytesIO(), X)
 KINDS = ["u", "v", "w"] * 10
 IDS = FRAME.assign(id=[f"{7 * i:04}" for i in range(30)])
 OF_IDS = IDS[["id"]].assign(k=KINDS).to_csv(index=False)
@@ -326,10 +328,7 @@ REFUSED = {
     "objects": ({"x.npy": lambda name: np.save(name, np.array([1, None]))}, "", "Object arrays.*x.astype"),
     "a picture": ({"x.png": b"\x89PNG\r\n"}, "", "a picture"),
     "a broken array": ({"x.npy": b"\x93NUMPY\x01"}, "", "cannot be read"),
-    "two arrays in a row": (
-        {"x.npy": lambda name: Path(name).write_bytes(2 * (np.save("y.npy", X) or Path("y.npy").read_bytes()))}, "",
-        "more bytes after its first array",
-    ),
+    "two arrays in a row": ({"x.npy": 2 * NPY.getvalue()}, "", "more bytes after its first array"),
     "bytes without a type": ({"x.npy": np.zeros(30, "V4")}, "", "bytes without a type, not rows"),
     "a broken archive": ({"x.npz": b"PK\x03\x04"}, "", "cannot be read"),
     "a broken gzip": ({"x.csv.gz": b"\x1f\x8b1"}, "", "cannot be read"),
@@ -341,10 +340,7 @@ REFUSED = {
         "--given affinity", PAIRS + np.eye(30),
     ),
     "infinite distances": ({"x.npy": np.where(PAIRS > 3, np.inf, PAIRS)}, "--given distance", "replace them"),
-    "rows in the order of no column": (
-        {"x.csv": pandas.DataFrame(PAIRS, NAMES, NAMES[::-1]).to_csv()}, "--given distance",
-        "its rows and its columns have the same names in different orders",
-    ),
+    "columns in another order": ({"x.csv": TURNED}, "--given distance", "columns have the same names in different"),
     "one half": ({"x.npy": np.triu(PAIRS)}, "--given distance", "it is not symmetric, by .*: x [+] x.T completes"),
     "negative affinities": ({"x.npy": np.corrcoef(X)}, "--given affinity", "entries are negative"),
     "edges in a sparse matrix": ({"x.npz": sparse.csr_array(NEAR)}, "--given edges", "it is not symmetric"),
@@ -355,9 +351,7 @@ REFUSED = {
     ),
     "edges in line 1": ({"e.csv": RING}, "--given edges", "--header .*--no-header"),
     "edges with two weights": ({"e.csv": "a,b,w\nx,y,1\ny,x,2\n"}, "--given edges", "'x' and 'y' have two weights"),
-    "words as weights": (
-        {"e.npy": np.array([["x", "y", "far"], ["y", "z", "1"]])}, "--given edges", "row 0 lacks a name or a finite",
-    ),
+    "words as weights": ({"e.npy": np.array([[*"xyw"], [*"yz1"]])}, "--given edges", "row 0 lacks a name or a finite"),
     "edges of four columns": ({"e.csv": "a,b,c,d\nx,y,1,2\n"}, "--given edges", "--columns"),
     "labels of several columns": (
         {"t.csv": csv(), "y.csv": "id;k\n" + "\n".join(30 * ["1;u"])}, "--labels y.csv",

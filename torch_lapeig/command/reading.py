@@ -354,8 +354,7 @@ def _names(path: Path, cells: Any, is_named: Any, skipped: Any, options: Namespa
     way = f", or count columns by --no-header --skip-lines {' '.join(map(str, sorted({*skipped, start})))}"
     way = "rename one" + way * (count is None and not isinstance(options.one_hot, dict))  # but of new rows
     check_distinct(line, f"the names in line {start} of {path}", way)
-    names: list[str] = line.tolist()
-    return names
+    return [*line]
 
 
 def _table(path: Path, cells: Any, separator: str, options: Namespace) -> Any:
