@@ -33,7 +33,7 @@ from torch_lapeig.support.checks import ConvergenceError as ConvergenceError, Co
 from torch_lapeig.support.checks import DegeneracyWarning as DegeneracyWarning, GraphWarning as GraphWarning
 from torch_lapeig.support.checks import ResolutionWarning as ResolutionWarning
 
-__version__ = "0.3.0"
+__version__ = "0.4.0"
 
 __all__ = sorted(name for name, value in globals().items() if getattr(value, "__module__", "").startswith(__name__))
 

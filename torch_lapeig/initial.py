@@ -41,11 +41,6 @@ class InitialLayout(NamedTuple):
     residuals: Tensor
     converged: bool
 
-    @property
-    def coordinates(self) -> Tensor:
-        """Return ``embedding`` by its name before version 0.3, which goes with 0.4."""
-        return self.embedding
-
 
 @torch.no_grad()
 @precision.full_precision

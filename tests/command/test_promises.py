@@ -30,6 +30,8 @@ FRAME = pandas.DataFrame(X, columns=["a", "b", "c"])
 PAIRS = cdist(X, X)
 NEAR = np.where(np.sort(PAIRS, 1)[:, [5]] >= PAIRS, PAIRS, 0)  # distances to the five nearest, as scikit-learn has them
 NAMES = [f"r{i}" for i in range(30)]
+TURNED = pandas.DataFrame(PAIRS, NAMES, NAMES[::-1]).to_csv()
+np.save(NPY := io.BytesIO(), X)
 KINDS = ["u", "v", "w"] * 10
 IDS = FRAME.assign(id=[f"{7 * i:04}" for i in range(30)])
 OF_IDS = IDS[["id"]].assign(k=KINDS).to_csv(index=False)
@@ -115,6 +117,8 @@ READ = {
         [[1234.5, 1], [5, 2], [-6e6, 4], [7, 1]], "",
     ),
     "Swiss thousands": ("a\n1’234.5\n5\n6'000\n7\n", '--thousands "\'"', [[1234.5], [5], [6000], [7]], ""),
+    "German thousands": ("a\n1.234.567\n5\n6\n7\n", "--thousands . --decimal ,", [[1234567], [5], [6], [7]], ""),
+    "two byte order marks": (csv().encode("utf-8-sig").decode().encode("utf-8-sig"), "", X, "'a'"),
     "the word NA": (also(k=["NA", "null", "w"] * 10), "--one-hot k --keep NA null", None, "'NA', 'null', 'w'"),
     "other bytes": ({"x.npy": X.astype(">f8")}, "", X, ""),
     "a cell of blanks alone": (csv() + "\n \n", "", X, "33 = 1 names + 30 rows + 2 blank"),
@@ -142,6 +146,7 @@ READ = {
     "a table of NumPy's": ({"x.npy": FRAME.to_records(index=False)}, "", X, "'a'"),
     "half precision": ({"x.npy": X.astype(np.float16)}, "", X.astype(np.float16), ""),
     "a sparse matrix": ({"x.npz": sparse.csr_array(X)}, "", X, "its zeros written out"),
+    "diagonals of a sparse matrix": ({"x.npz": sparse.dia_array(X)}, "", X, "its zeros written out"),
     "a Matrix Market file": ({"x.mtx": lambda name: mmwrite(name, sparse.coo_array(X))}, "", X, ""),
     "a tensor": ({"x.pt": lambda name: torch.save({"x": torch.from_numpy(X), "epoch": 3}, name)}, "", X, ""),
     "distances": ({"x.npy": PAIRS}, "--given distance", PAIRS, "symmetric"),
@@ -306,7 +311,7 @@ REFUSED = {
     "bzip2": ({"x.data": bz2.compress(csv().encode())}, "", "a compressed file .*bz2.open", "table.csv", X),
     "JSON": ({"x.json": FRAME.to_json()}, "", "JSON.*read_json", "table.csv", X),
     "lines of JSON": ({"x.jsonl": FRAME.to_json(orient="records", lines=True)}, "", "lines=True", "table.csv", X),
-    "HDF5": ({"x.h5": b"\x89HDF\r\n\x1a\n"}, "", "h5py|pip install anndata"),
+    "HDF5": ({"x.h5": b"\x89HDF\r\n\x1a\n"}, "", "h5py.File|pip install anndata"),
     "a workbook": ({"x.xlsx": archive("xl/workbook.xml")}, "", "Excel.*read_excel"),
     "an archive": ({"x.zip": archive("t.csv")}, "", "an archive of files.*unpack_archive", "t.csv", X),
     "entries stored twice": (
@@ -323,6 +328,8 @@ REFUSED = {
     "objects": ({"x.npy": lambda name: np.save(name, np.array([1, None]))}, "", "Object arrays.*x.astype"),
     "a picture": ({"x.png": b"\x89PNG\r\n"}, "", "a picture"),
     "a broken array": ({"x.npy": b"\x93NUMPY\x01"}, "", "cannot be read"),
+    "two arrays in a row": ({"x.npy": 2 * NPY.getvalue()}, "", "more bytes after its first array"),
+    "bytes without a type": ({"x.npy": np.zeros(30, "V4")}, "", "bytes without a type, not rows"),
     "a broken archive": ({"x.npz": b"PK\x03\x04"}, "", "cannot be read"),
     "a broken gzip": ({"x.csv.gz": b"\x1f\x8b1"}, "", "cannot be read"),
     "a broken matrix": ({"x.mtx": "%%MatrixMarket matrix coordinate real general\n3 3 3\n1 1 1\n"}, "", "Truncated"),
@@ -333,6 +340,7 @@ REFUSED = {
         "--given affinity", PAIRS + np.eye(30),
     ),
     "infinite distances": ({"x.npy": np.where(PAIRS > 3, np.inf, PAIRS)}, "--given distance", "replace them"),
+    "columns in another order": ({"x.csv": TURNED}, "--given distance", "columns have the same names in different"),
     "one half": ({"x.npy": np.triu(PAIRS)}, "--given distance", "it is not symmetric, by .*: x [+] x.T completes"),
     "negative affinities": ({"x.npy": np.corrcoef(X)}, "--given affinity", "entries are negative"),
     "edges in a sparse matrix": ({"x.npz": sparse.csr_array(NEAR)}, "--given edges", "it is not symmetric"),
@@ -343,6 +351,7 @@ REFUSED = {
     ),
     "edges in line 1": ({"e.csv": RING}, "--given edges", "--header .*--no-header"),
     "edges with two weights": ({"e.csv": "a,b,w\nx,y,1\ny,x,2\n"}, "--given edges", "'x' and 'y' have two weights"),
+    "words as weights": ({"e.npy": np.array([[*"xyw"], [*"yz1"]])}, "--given edges", "row 0 lacks a name or a finite"),
     "edges of four columns": ({"e.csv": "a,b,c,d\nx,y,1,2\n"}, "--given edges", "--columns"),
     "labels of several columns": (
         {"t.csv": csv(), "y.csv": "id;k\n" + "\n".join(30 * ["1;u"])}, "--labels y.csv",

@@ -12,7 +12,6 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
 
 import torch_lapeig
 
@@ -99,15 +98,6 @@ def test_names_in_texts_exist():
         names = re.findall(r"`(\w+)`", listed)
         dead += [f"architecture.md: {name} {names}"] * (not any(set(names) <= names_in(file) for file in files))
     assert dead == []
-
-
-def test_renamed_attributes_work_with_a_warning():
-    x = torch.rand(20, 3, generator=torch.Generator().manual_seed(0))
-    found = torch_lapeig.LaplacianEigenmaps(2, torch_lapeig.KNN(5)).embed(x)
-    start = torch_lapeig.spectral_init(torch_lapeig.knn_graph(x, 5), seed=0)
-    with pytest.warns(FutureWarning, match=r"Embedding\.columns is now embedding"):
-        assert found.columns is found.embedding
-    assert start.coordinates is start.embedding
 
 
 def test_faces_are_attributes():

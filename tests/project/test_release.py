@@ -28,8 +28,9 @@ def test_one_version_everywhere():
     assert citation["version"] == torch_lapeig.__version__
     assert citation["authors"] == [{"name": "The torch_lapeig developers"}]
     assert citation["license"] in PROJECT
-    latest = re.findall(r"^## \[?([\w.]+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
-    assert latest[0] in ("Unreleased", torch_lapeig.__version__)
+    latest = re.findall(r"^## ([\d.]+) - ", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert latest[0] == torch_lapeig.__version__
+    assert f'version = "{latest[0]}"' in (ROOT / "recipe" / "meta.yaml").read_text()
 
 
 def test_errors_advise_extras_that_exist():

@@ -1,8 +1,5 @@
 """The command ``torch-lapeig``: ``embed`` makes Laplacian eigenmaps of a file, ``transform`` embeds new rows.
 
-    torch-lapeig embed --input points.csv [--index id] [--labels kind] [--out folder]
-    torch-lapeig transform folder new.csv
-
 If a file can be read in several ways, it asks for an option. It prints first what it used. Needs the extra ``embed``.
 """
 
@@ -60,10 +57,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     add("--components", type=int, metavar="K", help="columns of the embedding (default: 10)")
     add("--clusters", metavar="auto|N", help="clusters of the points (default: none)")
     add("--device", default="cpu", help="cpu (default), cuda, ...")
-    new = commands.add_parser("transform", help="new rows, by the module of a run", argument_default=argparse.SUPPRESS)
-    new.set_defaults(
-        run=transform, out=None, overwrite=False, drop_rows_with_missing=False, given=None, labels=None, leave_out=[]
-    )
+    new = commands.add_parser("transform", help="new rows, by the module of a run")
+    new.set_defaults(run=transform, given=None, labels=None, leave_out=[])
     new.add_argument("folder", type=Path, metavar="RUN", help="folder that embed wrote")
     new.add_argument("new", metavar="FILE", help="rows with the columns of the run, read by its options")
     for add in (of_embed.add_argument, new.add_argument):
@@ -83,7 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     options.line = sys.argv[1:] if arguments is None else arguments
     has_file = bool(options.labels) and path_and_member(options.labels)[0].is_file()  # on which options may act, too
-    options.own = set() if has_file else {name for name in TEXT if getattr(options, name, None) is not None}
+    options.own = set() if has_file else {name for name in TEXT if getattr(options, name) is not None}
     try:
         options.run(options)
     except KeyboardInterrupt:
@@ -142,12 +137,13 @@ def transform(options: Namespace) -> None:
     out = options.out or Path(f"embedding-{stem(options.new)}.csv")
     check_out(out, options.overwrite, is_folder=False)
     module, saved = load(options.folder)
-    asked = Namespace(**saved["reading"] | vars(options) | {name: saved[name] for name in ("columns", "one_hot")})
+    given = {name: value for name, value in vars(options).items() if value is not None or name not in saved["reading"]}
+    asked = Namespace(**saved["reading"] | given | {name: saved[name] for name in ("columns", "one_hot")})
     data = read(options.new, asked)
     if data.shape != saved["shape"]:
         rows, those = ("×".join(map(str, shape)) or "columns with names" for shape in (data.shape, saved["shape"]))
         raise InputError(f"{options.new} has rows of {rows}, and the run had {those}: bring the new rows to that form")
-    if not hasattr(options, "index") and asked.index not in data.rows:  # new rows need no names
+    if options.index is None and asked.index not in data.rows:  # new rows need no names
         asked.index = None
     used = columns.used_of(data, asked)
     say(*report.of_input(used))

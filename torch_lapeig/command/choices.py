@@ -79,6 +79,7 @@ def embed(x: Any, options: Namespace) -> Answer:
         try:
             if options.given in ("affinity", "edges") or issparse(x):
                 graph, chosen = _of_pairs(x, options)
+                bandwidth = str(t or "median") if options.given == "distance" else ""
                 chosen += _parts(graph, k, options)
                 module = LaplacianEigenmaps(k, Precomputed("affinity")).fit(graph.to(options.device))
             else:
@@ -98,9 +99,8 @@ def embed(x: Any, options: Namespace) -> Answer:
                 chosen += _parts(graph, k, options)
                 module.neighbors = rule(count)
                 module.fit(x).neighbors = KNN(count)
-                if name == "heat":
-                    found = f"{float(module.state_dict()['train_weighting'][0, 0]):.6g}"
-                    chosen.append(Decision("bandwidth", found, "given by --bandwidth" if t else MEDIAN))
+                bandwidth = f"{float(module.state_dict()['train_weighting'][0, 0]):.6g}" if name == "heat" else ""
+            chosen += [Decision("bandwidth", bandwidth, "given by --bandwidth" if t else MEDIAN)] if bandwidth else []
             clusters = _clusters(graph, chosen, options)
         except (ValueError, TypeError, NotImplementedError, RuntimeError, AssertionError) as error:
             raise error if isinstance(error, InputError) else InputError(" ".join(str(error).split())) from error
@@ -134,12 +134,7 @@ def _of_pairs(pairs: Any, options: Namespace) -> tuple[Graph, list[Decision]]:
         raise InputError("--neighbors does not go with sparse distances, whose stored pairs are the neighbours")
     graph = weighted_graph(Precomputed("distance"), HeatKernel(options.bandwidth or "median"), pairs)
     why = "the pairs that the file stores; those stored one way have half the weight, as in KNN"
-    return graph, [
-        Decision("neighbors", f"{graph.edge_index.shape[1] / graph.num_nodes:.3g} each", why),
-        Decision(
-            "bandwidth", f"{options.bandwidth or 'median'}", "given by --bandwidth" if options.bandwidth else MEDIAN
-        ),
-    ]
+    return graph, [Decision("neighbors", f"{graph.edge_index.shape[1] / graph.num_nodes:.3g} each", why)]
 
 
 def _count(options: Namespace, option: str, most: int, usual: int, why: str) -> Decision:

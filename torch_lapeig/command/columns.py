@@ -55,13 +55,12 @@ def used_of(data: Data, options: Namespace) -> Used:
     names = list(getattr(data.rows, "columns", ()))
     check_known([*options.columns, *options.one_hot, *options.leave_out], names, data.source)
     is_sparse, of_table = sparse.issparse(data.rows), _edges if options.given == "edges" else _table
-    used = Used(data.rows, index_of(data, options)) if is_sparse else of_table(data, options)
+    used = Used(data.rows, data.index) if is_sparse else of_table(data, options)
     account = {"lines": data.lines} if data.lines else {}
     used.lines = {"file": f"{data.source}: {data.said}", **account, "rows": "", **used.lines}
     if options.labels:
         names += _label(used, data, options)
-    names += [] if data.index is None else [data.index.name]
-    check_known([options.index] if options.index else [], names, data.source)
+    check_known(filter(None, [options.index]), [*names, *filter(None, [data.index.name])], data.source)
     name = used.index.name
     named = "counted from 0, as there is no index" if name is None else f"named by the index {name!r}"
     if options.given:
@@ -78,13 +77,6 @@ def used_of(data: Data, options: Namespace) -> Used:
     return used
 
 
-def index_of(data: Data, options: Namespace) -> Any:
-    """Return the names of the rows: the column of --index, the index of the file, or numbers from 0 without a name."""
-    pandas, is_column = import_module("pandas"), options.index in getattr(data.rows, "columns", ())
-    index = data.rows[options.index] if is_column else data.index
-    return pandas.RangeIndex(data.rows.shape[0]) if index is None else pandas.Index(index)
-
-
 def _table(data: Data, options: Namespace) -> Used:
     names, roles = list(data.rows), dict.fromkeys(options.leave_out, "--leave-out")
     roles |= {name: option for name, option in ((options.index, "--index"), (options.labels, "--labels")) if name}
@@ -97,7 +89,7 @@ def _table(data: Data, options: Namespace) -> Used:
     categories = options.one_hot
     if not (is_new := isinstance(categories, dict)):  # else those of a run, with their values
         categories = {name: sorted(set(data.rows[name].dropna().astype(str))) for name in categories}
-    for name in columns if data.lines and data.index is not None and not options.columns else []:
+    for name in columns if data.lines and data.index.name and not (options.index or options.columns) else []:
         if data.rows[name].dtype.kind in "iu" and _counts(data.rows[name].to_numpy()):
             way = f"say --index or --leave-out {quote(name)}"
             raise InputError(f"{data.source}: the first column, without a name, and {name!r} count rows: {way}")
@@ -112,7 +104,7 @@ def _table(data: Data, options: Namespace) -> Used:
             raise InputError(f"{data.source}: {name!r} has {listed(strange)}, its categories are {listed(values)}")
         hot = np.where(is_missing[:, None], np.nan, cells[:, None] == np.array(values, dtype=object))
         x, plain = np.concatenate([x, hot], 1), [*plain, *(f"{name}={value}" for value in values)]
-    used = Used(x, index_of(data, options), columns, plain, categories, shape=data.shape)
+    used = Used(x, data.index, columns, plain, categories, shape=data.shape)
     used.lines["columns"] = f"{len(columns)}: {listed(columns, 12 if data.shape else 100)}"  # of arrays they count
     used.lines |= {f"one-hot {name}": listed(values, 40) for name, values in categories.items()}
     used.lines |= {"left out": ", ".join(left_out[:40]) + ", …" * (len(left_out) > 40)} if left_out else {}
@@ -121,20 +113,18 @@ def _table(data: Data, options: Namespace) -> Used:
 
 def _check_numbers(data: Data, columns: list[str], is_new: bool) -> None:
     """Raise `InputError` with all columns that are not numbers, and with options that were tried on their cells."""
-    bad: dict[int, set[str]] = {}
-    numbers = data.rows[columns].select_dtypes("float")
-    has_points = bool((numbers % 1 > 0).any(axis=None))
     others = [name for name, dtype in data.rows.dtypes[columns].items() if dtype.kind not in "iuf"]
     if not others or not len(data.rows):
         return
-    said, ways = [], []
+    has_points = bool((data.rows[columns].select_dtypes("float") % 1 > 0).any(axis=None))
+    said, ways, bad = [], [], set[tuple[int, str]]()  # rows and words between numbers
     for name in others:
         cells = data.rows[name].dropna()
         words = cells.astype(str)[numbers_of_text(cells.astype(str), ".", None).isna()]
         first = (words if len(words) else cells.astype(str))[:1].items()  # else numbers, written as text
         where = "".join(f", such as {cell!r} in {cells.index.name or 'row'} {i}" for i, cell in first)
         said.append(f"{name!r} ({KINDS.get(cells.dtype.kind, 'words')}{where})")
-        bad |= {i: {cell, *bad.get(i, ())} for i, cell in words.items()} if len(words) < len(cells) else {}
+        bad |= {*words.items()} if len(words) < len(cells) else set()
         for option, decimal, thousands in TRIED if data.lines else ():
             is_idle = thousands and numbers_of_text(cells, decimal, None).notna().all()
             is_tried = not is_idle and (decimal == "." or not has_points)
@@ -144,9 +134,10 @@ def _check_numbers(data: Data, columns: list[str], is_new: bool) -> None:
         ways.append(f"leave out by --leave-out {' '.join(map(quote, others))}, take categories by --one-hot")
         ways[-1] += ", colours by --labels, row names by --index, or name coordinates by --columns"
     ways += ["take edges by --given edges"] * EDGES.issubset(map(str.lower, others))
-    if data.lines and 0 < len(bad) <= SHOWN:
-        ways.append(f"read missing cells by --missing {' '.join(map(quote, sorted(set().union(*bad.values()))))}")
-        ways.append(f"skip lines by --skip-lines {' '.join(map(str, sorted({*bad, *data.skipped})))}")
+    lines = {i for i, _ in bad}
+    if data.lines and 0 < len(lines) <= SHOWN:
+        ways.append(f"read missing cells by --missing {' '.join(sorted({quote(word) for _, word in bad}))}")
+        ways.append(f"skip lines by --skip-lines {' '.join(map(str, sorted({*lines, *data.skipped})))}")
     ways.append("write numbers as -1.5" if data.lines else "save numbers: x.astype(float)")
     what = f"{len(others)} of {len(columns)} columns are not numbers: {', '.join(said[:12])}"
     raise InputError(f"{data.source}: {what}: {'; '.join(dict.fromkeys(ways))}")
@@ -154,18 +145,18 @@ def _check_numbers(data: Data, columns: list[str], is_new: bool) -> None:
 
 def _label(used: Used, data: Data, options: Namespace) -> list[str]:
     """Find each row's label in a column, or in a file joined by index or place; return the columns of that file."""
-    own = list(getattr(data.rows, "columns", ()))
-    for table in (data.rows, data.labels):
-        if options.labels in getattr(table, "columns", ()) and options.given != "edges":
-            used.labels = table[options.labels].to_numpy(object)
-            used.lines["labels"] = f"the column {options.labels!r}, {table[options.labels].nunique()} different"
-            return []
+    tables = [table for table in (data.rows, data.labels) if hasattr(table, "columns")]
+    own = [name for table in tables for name in table]
+    for table in (table for table in tables if options.labels in table and options.given != "edges"):
+        used.labels = table[options.labels].to_numpy(object)
+        used.lines["labels"] = f"the column {options.labels!r}, {table[options.labels].nunique()} different"
+        return []
     path, member = reading.path_and_member(options.labels)
     if not path.is_file():
         raise InputError(f"there is no file {path}, and {data.source} has no {options.labels!r}; it has {listed(own)}")
     others: dict[str, Any] = {"given": None, "one_hot": [], "skip_lines": data.skipped}
     found = reading.read(options.labels, Namespace(**vars(options) | others), len(used.index))
-    index, names = index_of(found, options), [name for name in found.rows if name != options.index]
+    names = [name for name in found.rows if name != options.index]
     if member in names or (member and found.lines and len(names) > 1):
         check_known([member], names, str(path))
         names = [member]
@@ -174,23 +165,22 @@ def _label(used: Used, data: Data, options: Namespace) -> list[str]:
         way = way if found.lines else "keep one of them: numpy.save('labels.npy', x[:, 0])"
         raise InputError(f"{path} has the columns {listed(found.rows)}: {way}")
     labels, how = found.rows[names[0]].astype(object), "by place, as not both files have an index"
-    if None not in (used.index.name, index.name):
-        rows, there = used.index.astype(str), labels.set_axis(index.astype(str))
+    if None not in (used.index.name, found.index.name):
+        rows, there = used.index.astype(str), labels.set_axis(found.index.astype(str))
         for joined in (rows, there.index):
             check_distinct(joined, f"labels of {path} cannot be joined by the index", "give each row its own name")
-        if not (is_known := rows.isin(there.index)).any():
+        labels, lost, spare = there.reindex(rows), len(rows.difference(there.index)), len(there.index.difference(rows))
+        if lost == len(rows):
             raise InputError(f"{path} has labels of {listed(there.index, SHOWN)}, and none of {listed(rows, SHOWN)}")
-        labels, lost, spare = there.reindex(rows), int((~is_known).sum()), int((~there.index.isin(rows)).sum())
         how = f"joined by the index {rows.name!r}: {lost} rows have no label, {spare} labels no row"
     elif options.given == "edges":
         raise InputError("labels of nodes are joined by their names: say --index NAME for the column of names")
     elif len(labels) != len(used.index):
-        count = f"{path} must hold a label for each of the {len(used.index)} rows, got {len(labels)}"
-        raise InputError(f"{count}; an --index NAME of both files joins labels")
+        raise InputError(reading.FEW_LABELS.format(path, len(used.index), len(labels)))
     elif shared := [name for name in found.rows if name in own and name != names[0] and not found.shape]:
         used.advice.append(f"both files have a column {shared[0]!r}: --index {quote(shared[0])} joins labels by it")
     used.labels, used.lines["labels"] = labels.to_numpy(object), f"{options.labels} ({found.said}), {how}"
-    return list(found.rows) if data.index is not None or options.given == "edges" else []
+    return list(found.rows) if used.index.name is not None else []
 
 
 def _drop_missing(used: Used, source: str, options: Namespace) -> str:
@@ -255,6 +245,8 @@ def _check_pairs(used: Used, source: str, given: str) -> None:
     values, (n, m) = pairs.data if is_sparse else pairs, pairs.shape
     if n != m or n < LEAST_POINTS:
         failed = f"it must be square, of {LEAST_POINTS} rows, got {n} × {m}: --leave-out some, or squareform(x)"
+    elif (rows := [*map(str, used.index)]) != used.names and sorted(rows) == sorted(used.names):
+        failed = "its rows and its columns have the same names in different orders"
     elif bad := int((~np.isfinite(values)).sum()):
         failed = f"{bad} entries are missing or infinite: replace them, by a distance above all others for instance"
     elif bad := int((values < 0).sum()):
@@ -282,17 +274,17 @@ def _edges(data: Data, options: Namespace) -> Used:
     if rows.shape[1] not in (2, 3):
         raise InputError(f"{data.source}: edges are two names, perhaps a weight: choose of {listed(rows)} by --columns")
     weight = np.ones(len(rows))
-    for name in list(rows)[2:]:
-        is_text = data.lines and rows[name].dtype.kind not in "iuf"
-        column = numbers_of_text(rows[name], options.decimal or ".", options.thousands) if is_text else rows[name]
-        weight = column.to_numpy(float)
+    for _, column in [*rows.items()][2:]:
+        if data.lines:
+            column = numbers_of_text(column, options.decimal or ".", options.thousands)
+        weight = pandas.to_numeric(column, errors="coerce").to_numpy(float, na_value=np.nan)
     if (lost := (rows.isna() | (rows == "")).any(axis=1).to_numpy() | ~np.isfinite(weight)).any():
         where = f"{rows.index.name or 'row'} {rows.index[lost.argmax()]}"
         raise InputError(f"{data.source}: the edge in {where} lacks a name or a finite weight")
     code, names = pandas.factorize(rows.iloc[:, :2].astype(str).to_numpy(object).ravel())
     if options.header is None and data.lines and (both := {*rows.columns[:2]} & {*names}):
         way = "--header if it names the columns, --no-header if it is an edge"
-        raise InputError(f"{data.source}: line 1 has {listed(both)}, as later lines do: say {way}")
+        raise InputError(f"{data.source}: line 1 has {listed(sorted(both))}, as later lines do: say {way}")
     i, j = np.sort(code.reshape(-1, 2), 1).T
     table = pandas.DataFrame({"i": i, "j": j, "weight": weight})[i != j]
     once = table.drop_duplicates()

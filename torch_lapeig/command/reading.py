@@ -26,27 +26,26 @@ TEXT = ("header", "quotes", "separator", "decimal", "thousands", "encoding", "mi
 SIGNS = {"tab": "\t", r"\t": "\t", "blank": " ", "space": " "}  # other ways to write separators
 ALIKE = (" \u00a0\u2009\u202f", "'\u2019")  # separators of thousands: each of a group means all
 MISSING = {"#N/A", "#NA", "-NaN", "-nan", "<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null"}
-AS_WRITTEN: dict[str, Any] = {"header": None, "dtype": object, "na_filter": False, "low_memory": False}
-AS_WRITTEN |= {"skip_blank_lines": False, "skipinitialspace": True}
+AS_WRITTEN: Any = {"header": None, "dtype": object, "na_filter": False, "skip_blank_lines": False}
 SHOWN = 5  # names in a sentence
 LIKELY = ("utf-8", "cp1252", "utf-16", "utf-16-be", "utf-32", "mac_roman", "cp1251")  # encodings of other texts
+OTHERWISE = {".h5ad": "h5py.File('FILE')['NAME'][:]", "pickle": "x.astype(float)"}  # what may be saved instead
+SEVERAL = "say --separator {1!r} if it is several, --separator {2!r} if it is one"
+SEVERAL_LABELS = "in Python: pandas.read_csv({0!r}, sep={1!r}).to_csv('labels.csv', sep={2!r}, index=False)"
+FEW_LABELS = "{} must hold a label for each of the {} rows, got {}; an --index NAME of both files joins labels"
 LARGEST = 4 << 30  # bytes of a sparse matrix that is written out
-# What is read: how its bytes begin (an archive by its members), and the library that reads it.
-FORMATS = {
-    ".npy": (rb"\x93NUMPY", "numpy"),
-    ".npz": (rb"PK.*\.npy ", "numpy"),
-    ".pt": (rb"PK.*data\.pkl ", "torch"),
-    ".mtx": (rb"%%MatrixMarket", "scipy"),
-    ".parquet": (rb"PAR1", "pyarrow"),
-    ".h5ad": (rb"\x89HDF", "anndata"),
-    "text": (rb"", "pandas"),
-}
 TO_CSV = ".to_csv('table.csv', index=False)"
 SVMLIGHT = rb"(#[^\n]*\n|[-+\d.]+[ \t\r]*\n)*[-+]?[\d.,]+([ \t]+(qid|\d+):[^:\s]+)+\s"  # comments, rows of zeros, a row
 LOAD_SVMLIGHT = "scipy.sparse.save_npz('points.npz', sklearn.datasets.load_svmlight_file({0!r})[0])"
 DECOMPRESS = "pathlib.Path('table.csv').write_bytes(bz2.open({0!r}).read()), of .xz lzma.open, .zst zstandard.open"
-# What is not read: its first bytes, its name, and Python that writes a file which is read.
-REFUSED = (
+# How bytes begin (an archive by its members), the format, and Python that writes what is read if the format is not.
+FORMATS = (
+    (rb"\x93NUMPY", ".npy", ""),
+    (rb"PK.*\.npy ", ".npz", ""),
+    (rb"PK.*data\.pkl ", ".pt", ""),
+    (rb"(?i:%%MatrixMarket)", ".mtx", ""),
+    (rb"PAR1", ".parquet", ""),
+    (rb"\x89HDF", ".h5ad", ""),
     (rb"PK.* (xl/|content\.xml )|\xd0\xcf\x11\xe0", "an Excel workbook", "pandas.read_excel({0!r})" + TO_CSV),
     (rb"PK|.{257}ustar", "an archive of files", "shutil.unpack_archive({0!r}), then embed one of them"),
     (rb"\x1f\x8b", "a file that is compressed twice", "pathlib.Path('once.gz').write_bytes(gzip.open({0!r}).read())"),
@@ -61,6 +60,7 @@ REFUSED = (
     (SVMLIGHT, "sparse rows (svmlight)", LOAD_SVMLIGHT),
     (rb"\x89PNG|\xff\xd8\xff|GIF8|II\*\0|MM\0\*", "a picture", "numpy.save('points.npy', numpy.stack(pictures))"),
     (rb"\x80", "Python objects, whose loading can run code", "numpy.save('points.npy', x.astype(float))"),
+    (rb"", "text", ""),
 )
 
 
@@ -74,7 +74,7 @@ class Data(NamedTuple):
     source: str
     said: str  # how they were read
     rows: Any
-    index: Any = None  # their names, as pandas has them
+    index: Any = None  # of pandas: the column of --index, the names in the file, or numbers from 0 without a name
     labels: Any = None  # DataFrame of columns that may only be labels
     shape: tuple[int, ...] = ()  # of a row whose columns have no names in the file, such as height and width
     lines: str = ""  # the account of a text: lines = names + skipped + blank + rows
@@ -99,14 +99,18 @@ def read(given: str, options: Namespace, count: int | None = None) -> Data:
     except Exception as error:  # a broken file may raise anything
         why = f"cannot be read: {' '.join(str(error).split()).split('. ')[0] or type(error).__name__}"
         if isinstance(error, ImportError):
-            why = f"needs a library that is not here: pip install {FORMATS[kind][1]}"
-        why += "; in Python: numpy.save('points.npy', x.astype(float))" if "pickle" in why else ""
+            why = f"needs a library that is not here: pip install {error.name or 'pyarrow'}"
+        elif ways := [way for word, way in OTHERWISE.items() if word in kind + why]:
+            why += f"; in Python: numpy.save('points.npy', {ways[0]})"
         raise InputError(f"{path} {why}") from error
     if member and count is None and not data.has_members:
         raise InputError(f"{path} holds one table, and no {member!r}: choose columns by --columns")
     if not is_text and (idle := [name for name in TEXT if name in options.own]):
         raise InputError(f"--{idle[0].replace('_', '-')} has no effect: {path} is not a text")
-    return data
+    import pandas
+
+    index = data.rows[options.index] if options.index in getattr(data.rows, "columns", ()) else data.index
+    return data._replace(index=pandas.RangeIndex(data.rows.shape[0]) if index is None else pandas.Index(index))
 
 
 def path_and_member(given: str) -> tuple[Path, str]:
@@ -143,10 +147,9 @@ def _kind(path: Path) -> str:
         start: bytes = file.read(1000).removeprefix(b"\xef\xbb\xbf")
         if start.startswith(b"PK\x03\x04"):
             start = " ".join(["PK", *zipfile.ZipFile(file).namelist(), ""]).encode()
-    kind = next(kind for kind, (pattern, _) in FORMATS.items() if re.match(pattern, start))
-    for pattern, what, line in REFUSED if kind == "text" else ():
-        if re.match(pattern, start, re.DOTALL):
-            raise InputError(f"{path} holds {what}, which is not read; in Python: {line.format(str(path))}")
+    kind, way = next((kind, way) for pattern, kind, way in FORMATS if re.match(pattern, start, re.DOTALL))
+    if way:
+        raise InputError(f"{path} holds {kind}, which is not read; in Python: {way.format(str(path))}")
     return kind
 
 
@@ -164,19 +167,22 @@ def _loaded(path: Path, kind: str, member: str) -> Any:
         if kind == ".pt":
             return torch.load(file, map_location="cpu", weights_only=True)
         if kind == ".mtx":  # SciPy reads a path itself: by a file of Python's, a broken one ends the process
-            copy.write(file.read())
-            copy.flush()
+            Path(copy.name).write_bytes(file.read())
             return mmread(copy.name)
         found = np.load(file, allow_pickle=False)
-        if kind == ".npz" and {"format", "shape", "data"} <= found.keys():
+        if kind == ".npy":
+            if file.read(1):
+                raise ValueError("there are more bytes after its first array, such as of a second one")
+            return found
+        if {"format", "shape", "data"} <= found.keys():
             file.seek(0)
             return sparse.load_npz(file)
-        names = [member] if kind == ".npz" and member in found.files else getattr(found, "files", [])
-        return {name: found[name] for name in names} if kind == ".npz" else found
+        return {name: found[name] for name in ([member] if member in found.files else found.files)}
 
 
 def _binary(path: Path, kind: str, member: str, options: Namespace) -> Data:
-    pandas = import_module("pandas")
+    import pandas
+
     found: Any = _loaded(path, kind, member)
     data, names, shape = Data(str(path), "a table", None), dict[str, Any](), tuple[int, ...]()
     if kind == ".h5ad":
@@ -197,199 +203,210 @@ def _binary(path: Path, kind: str, member: str, options: Namespace) -> Data:
         check_known([member] if member else [], arrays, str(path))
         member = member or next(iter(arrays))
         found, names, data = arrays[member], names.get(member, {}), data._replace(has_members=True)
-    said, is_table = "a table", isinstance(found, pandas.DataFrame)
-    if not is_table:
-        said = f"{'sparse' if sparse.issparse(found) else 'array'} of {'×'.join(map(str, found.shape))}, {found.dtype}"
+    if isinstance(found, pandas.DataFrame):
+        is_numbered = data.index is not None or isinstance(found.index, pandas.RangeIndex)
+        data = data if is_numbered else data._replace(index=found.index.to_series(name=found.index.name or "name"))
+    else:
+        said, found = _as_array(path, found, options)
+        data = data._replace(said=said)
+        if sparse.issparse(found):
+            return data._replace(rows=found)
+        shape = () if names or found.dtype.names else found.shape[1:] or (1,)
+        flat = found.reshape(len(found), int(np.prod(shape))) if shape else found
+        found = pandas.DataFrame(flat, columns=names or None)
+    check_distinct(found.columns, f"the columns of {path}", "rename one; of genes, adata.var_names_make_unique() does")
+    return data._replace(rows=found.rename(columns=str).reset_index(drop=True), shape=shape)
+
+
+def _as_array(path: Path, found: Any, options: Namespace) -> tuple[str, Any]:
+    """Return what an array is, and its numbers in an array of NumPy, or in a sparse matrix if it has pairs."""
+    said = f"{'sparse' if sparse.issparse(found) else 'array'} of {'×'.join(map(str, found.shape))}, {found.dtype}"
     if isinstance(found, torch.Tensor):
         found = found.detach().to_dense()
         found = (found.float() if found.dtype == torch.bfloat16 else found).numpy()
         said += "; 0.5 will not read tensors: numpy.save('points.npy', x.numpy()) saves an array"
     if sparse.issparse(found):
-        once = found.tocoo(copy=True)
+        stored = found.tocoo()
+        once = stored.copy()
         once.sum_duplicates()
-        if twice := found.nnz - once.nnz:
-            raise InputError(
-                f"{path} stores {twice} entries of its matrix more than once: keep one, or sum_duplicates()"
-            )
+        if twice := stored.nnz - once.nnz:
+            raise InputError(f"{path} stores {twice} entries of its matrix more than once: take x.sum_duplicates()")
         if options.given and found.dtype.kind in "biuf":
-            return data._replace(said=said, rows=found.astype(float).tocsr())
+            return said, found.astype(float).tocsr()
         if (size := int(np.prod(found.shape, dtype=object)) * found.dtype.itemsize) > LARGEST:
             raise InputError(f"{path} takes {size >> 30} GiB with its zeros: reduce its columns, by TruncatedSVD")
         found, said = found.toarray(), f"{said}, its zeros written out"
-    if is_table:
-        is_numbered = data.index is not None or isinstance(found.index, pandas.RangeIndex)
-        data = data if is_numbered else data._replace(index=found.index.to_series(name=found.index.name or "name"))
-    elif not found.ndim:
-        raise InputError(f"{path} holds one number, not rows")
-    else:  # pandas computes with the bytes of this machine
-        shape = () if names or found.dtype.names else found.shape[1:] or (1,)
-        found = found.astype(np.uint8 if found.dtype == bool else found.dtype.newbyteorder("="))
-        flat = found.reshape(len(found), int(np.prod(shape))) if shape else found
-        found = pandas.DataFrame(flat, columns=names or None)
-    check_distinct(found.columns, f"the columns of {path}", "rename one; of genes, adata.var_names_make_unique() does")
-    rows = found.rename(columns=str).reset_index(drop=True)
-    return data._replace(said=said, rows=rows, shape=shape)
+    if not found.ndim or (found.dtype.kind == "V" and not found.dtype.names):
+        raise InputError(f"{path} holds one number, or bytes without a type, not rows")
+    # pandas computes with the bytes of this machine
+    return said, found.astype(np.uint8 if found.dtype == bool else found.dtype.newbyteorder("="))
 
 
 def _text(path: Path, member: str, options: Namespace, count: int | None) -> Data:
-    separator, decimal = _signs(path, options)
+    separator = _separator(path, options)
     lines = dict(enumerate(_decoded(path, options.encoding or "utf-8").removesuffix("\n").split("\n"), 1))
     asked = options.skip_lines or {}
     if not isinstance(asked, Mapping) and (lost := [i for i in asked if i not in lines]):
         raise InputError(f"--skip-lines has numbers of lines from 1, got {lost[0]}; {path} has {len(lines)} lines")
     # Of lines that were skipped in another file only those of the same text.
     skipped = {i: lines[i] for i in asked if not isinstance(asked, Mapping) or asked[i] == lines.get(i)}
-    rest = {i: line for i, line in lines.items() if i not in skipped}
-    start = next((i for i, line in rest.items() if line.strip()), 0)
-    if not start:
-        raise InputError(f"{path} is empty")
-    rest = {i: line for i, line in rest.items() if i >= start}
-    cells = _cells(path, rest, separator, options)
-    breaks = len(rest) - len(cells)
-    if cells.shape[1] > 1:  # of one column a blank line is a missing cell
-        others = cells[cells[0].str.strip() == ""].apply(lambda column: column.str.strip())
-        cells = cells.drop(others.index[(others == "").all(axis=1)])
-    if cells.empty:
-        raise InputError(f"{path} has no cell that is not blank")
-    line, is_named = cells.iloc[0].str.strip(), options.header
-    first, numbers = line.tolist(), numbers_of_text(line.str.replace("−", "-"), decimal, options.thousands).notna()
-    start = start if breaks else int(cells.index[0])
-    if count is not None:
-        is_named, over = _is_named(path, cells, member, count)
-        cells = cells.iloc[: len(cells) - over]
-    if is_named is None and (numbers.any() or not any(first)):
-        found = f"numbers ({listed(line[numbers], 4)})" if numbers.any() else "no names"
-        way = "say --header if it names the columns, or --no-header if it is a row like the others"
-        way = way if count is None else f"say {path}:NAME with a name in it, or {path}:0 for a column by its number"
-        raise InputError(f"{path}: line {start} has {found}: {way}")
-    is_named, said = is_named is not False, f"line {start} names the columns"
-    if is_named:
-        way = f", or count columns by --no-header --skip-lines {' '.join(map(str, sorted({*skipped, start})))}"
-        way = "rename one" + way * (count is None and not isinstance(options.one_hot, dict))  # but of new rows
-        check_distinct(first, f"the names in line {start} of {path}", way)
-        names, cells = first, cells.iloc[1:]
-    else:
-        names, said = [str(i) for i in range(len(first))], "no line names the columns, which are counted from 0"
-    kept, index = {options.index, "" if is_named and not first[0] else options.index}, None
+    cells, breaks = _cells(path, {i: line for i, line in lines.items() if i not in skipped}, separator, options)
+    is_named, cells = (options.header, cells) if count is None else _label_cells(path, cells, member, count)
+    names = _names(path, cells, is_named, skipped, options, count)
+    is_named, said = is_named is not False, f"line {cells.index[0]} names the columns"
+    said = said if is_named else "no line names the columns, which are counted from 0"
+    rows = cells.set_axis(names, axis=1).iloc[int(is_named) :]
     if options.given == "edges" and count is None:
-        frame = cells.set_axis(names, axis=1).apply(lambda column: column.str.strip())
+        table = rows.apply(lambda column: column.str.strip())
     else:
-        frame = _columns(path, cells, names, (separator, decimal), kept, options)
-    if len(first) == 1 and not options.separator and frame.iloc[:, 0].dtype.kind not in "iuf":
-        for other in (sign for sign in ";\t|, " if sign in first[0] and (count is None or sign != " ")):
-            way = f"say --separator {other!r} if it is several, --separator {separator!r} if it is one"
-            if count is not None:
-                way = f".to_csv('labels.csv', sep={separator!r}, index=False)"
-                way = f"in Python: pandas.read_csv({str(path)!r}, sep={other!r}){way}"
-            raise InputError(f"{path}: line {start} is one cell, {first[0]!r}: {way}")
-    parts = {"names": int(is_named), "skipped": len(skipped), "within cells": breaks, "rows": len(cells)}
+        table = _table(path, rows, separator, options)
+    if len(names) == 1 and not options.separator and table[names[0]].dtype.kind not in "iuf":
+        signs, way = (";\t|, ", SEVERAL) if count is None else (";\t|,", SEVERAL_LABELS)  # which may have blanks
+        for sign in (sign for sign in signs if sign in cells.iloc[0, 0]):
+            said = f"{path}: line {cells.index[0]} is one cell, {cells.iloc[0, 0].strip()!r}"
+            raise InputError(f"{said}: {way.format(str(path), sign, separator)}")
+    parts = {"names": int(is_named), "skipped": len(skipped), "within cells": breaks, "rows": len(rows)}
     parts["blank"] = len(lines) - sum(parts.values())
     account = f"{len(lines):,} = {' + '.join(f'{n:,} {what}' for what, n in parts.items() if n)}"
     account += "".join(f"; skipped: {i} {line[:40]!r}" for i, line in [*skipped.items()][:SHOWN])
     account += "".join(f"; not skipped, unlike before: {i}" for i in [*asked][:SHOWN] if i not in skipped)
-    if "" in kept:
-        index, way = frame.pop("").rename("name"), "the index"
-        if options.index in frame:
-            index, way = None, "left out as --index names another"
-        said += f"; the first one, which has no name, is {way}"
-    return Data(str(path), said, frame, index, None, () if is_named else (len(first),), account, skipped)
+    data = Data(str(path), said, table, lines=account, skipped=skipped, shape=() if is_named else (len(names),))
+    if names[0]:
+        return data
+    index, is_other = table.pop("").rename("name"), options.index in table
+    said += f"; the first one, which has no name, is {'left out as --index names another' if is_other else 'the index'}"
+    return data._replace(said=said, index=None if is_other else index)
 
 
-def _cells(path: Path, lines: dict[int, str], separator: str, options: Namespace) -> Any:
-    pandas = import_module("pandas")
-    text, numbers = "".join(f"{line}\n" for line in lines.values()), [*lines]
+def _cells(path: Path, lines: dict[int, str], separator: str, options: Namespace) -> tuple[Any, int]:
+    """Return cells as they are written, by the numbers of their lines, and the count of line breaks within them."""
+    import pandas
+
+    start = next((i for i, line in lines.items() if line.strip()), None)
+    if start is None:
+        raise InputError(f"{path} is empty")
+    numbers = [i for i in lines if i >= start]
+    text = "".join(f"{lines[i]}\n" for i in numbers)
     if separator == " ":
         text = re.sub(r"[ \t]+", " ", re.sub(r"^[ \t]+|[ \t]+$", "", text, flags=re.MULTILINE))
     quoting = csv.QUOTE_NONE if options.quotes is False else csv.QUOTE_MINIMAL
     try:
-        frame = pandas.read_csv(io.StringIO(text), sep=separator, quoting=quoting, **AS_WRITTEN)
+        cells = pandas.read_csv(io.StringIO(text), sep=separator, quoting=quoting, skipinitialspace=True, **AS_WRITTEN)
     except pandas.errors.ParserError as error:
         if "EOF" in str(error):
             raise InputError(f"{path}: a quote is not closed: --no-quotes makes quotes signs like others") from error
         most, row, found = map(int, re.findall(r"\d+", str(error)))
         lacks_name = row == 2 and found == most + 1  # as R writes tables
         if options.index == "name" and lacks_name:
-            return _cells(path, lines | {numbers[0]: f'""{separator}{lines[numbers[0]]}'}, separator, options)
-        where, others = numbers[row - 1], range(1, numbers[row - 1])
+            return _cells(path, lines | {start: f'""{separator}{lines[start]}'}, separator, options)
+        where, above = numbers[row - 1], range(1, numbers[row - 1])
         ways = ["--index name if the first column names the rows"] if lacks_name else []
-        ways += [f"--skip-lines {' '.join(map(str, others))} if there are titles above"] if row <= SHOWN else []
-        skipped = " ".join(map(str, sorted({*others, where} - {*numbers} | {where})))
+        ways += [f"--skip-lines {' '.join(map(str, above))} if there are titles above"] if row <= SHOWN else []
+        skipped = " ".join(map(str, [*(i for i in above if i not in lines), where]))
         ways.append(f"--skip-lines {skipped} if that is no row, --separator ';' --decimal , if commas are decimal")
         said = f"{path}: line {where} has {found} cells, those above {most}"
         raise InputError(f"{said}: say {', '.join(ways)}") from error
-    breaks = len(lines) - len(frame)
+    breaks = len(numbers) - len(cells)
     if breaks and not options.quotes:
-        cell = next((cell for name in frame for cell in frame[name] if "\n" in cell), "")[:40]
+        cell = next((cell for name in cells for cell in cells[name] if "\n" in cell), "")[:40]
         way = "--quotes if cells hold line breaks, --no-quotes if quotes are signs"
         raise InputError(f"{path}: line breaks lie within quoted cells, such as {cell!r}: say {way}")
     if "quotes" in options.own and not (breaks if options.quotes else '"' in text):
         raise InputError(f"--{'' if options.quotes else 'no-'}quotes has no effect on {path}: leave it out")
-    frame.index = frame.index if breaks else pandas.Index(numbers, name="line")
-    return frame
+    ends = np.cumsum(1 + sum(cells[name].str.count("\n") for name in cells)) if breaks else np.arange(1, len(cells) + 1)
+    cells.index = pandas.Index([numbers[i] for i in [0, *ends[:-1]]], name="line")
+    if cells.shape[1] > 1:  # of one column a blank line is a missing cell
+        others = cells[cells[0].str.strip() == ""].apply(lambda column: column.str.strip())
+        cells = cells.drop(others.index[(others == "").all(axis=1)])
+    if cells.empty:
+        raise InputError(f"{path} has no cell that is not blank")
+    return cells, breaks
 
 
-def _is_named(path: Path, cells: Any, member: str, count: int) -> tuple[bool | None, int]:
+def _label_cells(path: Path, cells: Any, member: str, count: int) -> tuple[bool | None, Any]:
+    """Return whether line 1 of labels is a name, None if that is not known, and cells without blank ones at the end."""
     name, *labels = cells[0].str.strip().tolist()
     if cells.shape[1] > 1:
         is_counted = member.isdigit() and int(member) < cells.shape[1]
-        return True if member in cells.iloc[0].str.strip().tolist() else False if is_counted else None, 0
+        return True if member in cells.iloc[0].str.strip().tolist() else False if is_counted else None, cells
     check_known([member] if member else [], [name, "0"], str(path))
-    blank = next((i for i, label in enumerate(reversed(labels)) if label), 0)
-    fits = [(named, over) for named in (True, False) for over in range(blank + 1) if len(cells) - named - over == count]
-    fits = [fit for fit in fits if member in ("", name if fit[0] else "0")]
-    if not fits:
-        way = "an --index NAME of both files joins labels"
-        raise InputError(f"{path} must hold a label for each of the {count} rows, got {len(cells)} lines; {way}")
+    spare, blank = len(cells) - count, next((i for i, label in enumerate(reversed(labels)) if label), 0)
+    can_name, can_label = 1 <= spare <= blank + 1 and member in ("", name), 0 <= spare <= blank and member in ("", "0")
+    if not (can_name or can_label):
+        raise InputError(FEW_LABELS.format(path, count, f"{len(cells)} lines"))
     numbers, times = numbers_of_text(cells[0], ".", None).notna().tolist(), Counter(filter(None, labels))
     is_odd = not numbers[0] and name not in times and (all(numbers[1:]) or min(times.values(), default=1) > 1)
-    if len(fits) > 1 or (not member and not fits[0][0] and is_odd):
+    if can_label and (can_name or (not member and is_odd)):
         raise InputError(f"say {path}:{name} if line 1 is a name and labels are missing, {path}:0 if it is a label")
-    return fits[0]
+    return can_name, cells.iloc[: count + can_name]
 
 
-def _columns(path: Path, cells: Any, names: list[str], signs: tuple[str, str], kept: Any, options: Namespace) -> Any:
-    pandas = import_module("pandas")
-    (separator, decimal), thousands, columns = signs, options.thousands, {}
-    words = [*(options.missing or ()), *(options.keep or ())]
-    marks, found = {"", *MISSING} - {*(options.keep or ())} | {*(options.missing or ())}, set()
-    for name, (_, column) in zip(names, cells.items(), strict=True):
-        numbers = None if words or name in kept else numbers_of_text(column, decimal, thousands)
-        if numbers is None or numbers.isna().any():  # else without a look at each cell
+def _names(path: Path, cells: Any, is_named: Any, skipped: Any, options: Namespace, count: Any) -> list[str]:
+    line, start = cells.iloc[0].str.strip(), int(cells.index[0])
+    numbers = line[numbers_of_text(line.str.replace("−", "-"), options.decimal or ".", options.thousands).notna()]
+    if is_named is None and (len(numbers) or not any(line)):
+        found = f"numbers ({listed(numbers, 4)})" if len(numbers) else "no names"
+        way = "say --header if it names the columns, or --no-header if it is a row like the others"
+        way = way if count is None else f"say {path}:NAME with a name in it, or {path}:0 for a column by its number"
+        raise InputError(f"{path}: line {start} has {found}: {way}")
+    if is_named is False:
+        return [str(i) for i in range(len(line))]
+    way = f", or count columns by --no-header --skip-lines {' '.join(map(str, sorted({*skipped, start})))}"
+    way = "rename one" + way * (count is None and not isinstance(options.one_hot, dict))  # but of new rows
+    check_distinct(line, f"the names in line {start} of {path}", way)
+    return [*line]
+
+
+def _table(path: Path, cells: Any, separator: str, options: Namespace) -> Any:
+    import pandas
+
+    decimal, thousands, columns = options.decimal or ".", options.thousands, {}
+    missing, words = {*(options.missing or ())}, {*(options.keep or ())}
+    marks, kept = {"", *MISSING} - words | missing, {options.index, *([] if cells.columns[0] else [""])}
+    for name, column in cells.items():
+        numbers = numbers_of_text(column, decimal, thousands)
+        if missing or words or name in kept or numbers.isna().any():  # else without a look at each cell
             column = column.str.strip()
-            found |= {word for word in words if (column == word).any()}
             column = column if name in kept else column.mask(column.isin(marks))
             numbers = numbers_of_text(column, decimal, thousands)
         is_number = name not in (*kept, *options.one_hot) and bool((numbers.notna() == column.notna()).all())
         columns[name] = numbers if is_number else column
-        if thousands and is_number and not numbers.equals(numbers_of_text(column, decimal, None)):
-            found.add("thousands")
-    idle = {"thousands": "thousands" not in found, "missing": not {*(options.missing or ())} <= found}
-    idle["keep"] = not {*(options.keep or ())} <= found & {*MISSING}
-    idle["decimal"] = decimal != "." and not any(cells[i].str.contains(decimal, regex=False).any() for i in cells)
-    for name in (name for name in idle if idle[name] and name in options.own):
-        way = "another --separator such as ';', if cells end there" if decimal == separator else "leave it out"
-        raise InputError(f"--{name} has no effect on {path}, where nothing is written so: {way}")
+    written: dict[str, Iterable[str]] = {
+        "decimal": [] if "." in (decimal, thousands) else [f".*{re.escape(decimal)}.*"]
+    }
+    written |= {"missing": map(re.escape, missing), "thousands": [_grouped(decimal, thousands or " ")[1]]}
+    written["keep"] = (re.escape(word) if word in MISSING else "(?!)" for word in words)
+    for name in (name for name in written if name in options.own):
+        if not all(any(cells[i].str.fullmatch(rf"\s*{sign}\s*").any() for i in cells) for sign in written[name]):
+            way = "another --separator such as ';', if cells end there" if decimal == separator else "leave it out"
+            raise InputError(f"--{name} has no effect on {path}, where nothing is written so: {way}")
     return pandas.DataFrame(columns, cells.index)
+
+
+def _grouped(decimal: str, thousands: str) -> tuple[str, str]:
+    """Return the patterns of a sign of thousands, and of a number that has it."""
+    sign = next((f"[{group}]" for group in ALIKE if thousands in group), re.escape(thousands))
+    return sign, rf"[-+]?[0-9]{{1,3}}({sign}[0-9]{{3}})+({re.escape(decimal)}[0-9]*)?"
 
 
 def numbers_of_text(cells: Any, decimal: str, thousands: str | None) -> Any:
     """Return the numbers that cells write with these signs, NaN where a cell is none: 1,23 is not 123."""
-    pandas = import_module("pandas")
+    import pandas
+
     values = cells.to_numpy(object)
     if decimal == "." and not thousands and not any("_" in cell for cell in values if isinstance(cell, str)):
         for dtype in np.int64, np.float64:  # ten times as fast as to_numeric
             with suppress(ValueError, OverflowError):
                 return pandas.Series(values.astype(dtype), cells.index)
     if thousands:
-        sign = next((f"[{group}]" for group in ALIKE if thousands in group), re.escape(thousands))
-        pattern = rf"[-+]?[0-9]{{1,3}}({sign}[0-9]{{3}})+({re.escape(decimal)}[0-9]*)?"
-        cells = cells.mask(cells.str.fullmatch(pattern, na=False), cells.str.replace(sign, "", regex=True))
+        sign, number = _grouped(decimal, thousands)
+        cells = cells.mask(cells.str.fullmatch(number, na=False), cells.str.replace(sign, "", regex=True))
     if decimal != ".":
         cells = cells.str.replace(".", "x", regex=False).str.replace(decimal, ".", regex=False)
     return pandas.to_numeric(cells, errors="coerce")
 
 
-def _signs(path: Path, options: Namespace) -> tuple[str, str]:
+def _separator(path: Path, options: Namespace) -> str:
     usual = "\t" if path.name.lower().removesuffix(".gz").endswith(".tsv") else ","
     separator = SIGNS.get(options.separator, usual if options.separator is None else options.separator)
     decimal = "." if options.decimal is None else options.decimal
@@ -399,22 +416,17 @@ def _signs(path: Path, options: Namespace) -> tuple[str, str]:
             raise InputError(f"--{name} is one sign, or for --separator tab or blank, got {sign!r}")
     if decimal == thousands:
         raise InputError(f"--thousands {thousands} needs another sign of decimals: --decimal ,")
-    return separator, decimal
+    return separator
 
 
 def _decoded(path: Path, encoding: str) -> str:
     with _opened(path) as file:
         content: bytes = file.read()
-    if (text := _as_text(content, encoding)) is None:
-        likely = next((name for name in LIKELY if _as_text(content, name)), "")
-        way = f"say --encoding {likely}, or another that it is in" if likely else "save what it holds as .npy"
-        raise InputError(f"{path} is not text in {encoding}: {way}")
-    return text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
-
-
-def _as_text(content: bytes, encoding: str) -> str | None:
-    try:
-        text = content.decode(encoding)
-    except (UnicodeError, LookupError):
-        return None
-    return None if "\0" in text else text
+    for name in (encoding, *LIKELY):
+        with suppress(UnicodeError, LookupError):
+            text = content.decode(name)
+            if "\0" not in text and name == encoding:
+                return text.lstrip("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
+            if "\0" not in text:
+                raise InputError(f"{path} is not text in {encoding}: say --encoding {name}, or another that it is in")
+    raise InputError(f"{path} is not text in {encoding}: save what it holds as .npy")

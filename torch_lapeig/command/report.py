@@ -73,15 +73,14 @@ def of_answer(answer: Answer) -> list[Section]:
     values, said = module.eigenvalues_.numpy(), list(answer.notes)
     nexts = np.append(values[1:], values[-1:] + module.gap_.numpy())
     gaps = np.where((nexts > 0) & np.isfinite(nexts), 1 - values / np.where(nexts > 0, nexts, 1), 0)
-    rows: list[tuple[str, ...]] = []
-    for i, (value, gap, residual) in enumerate(zip(values, gaps, module.residuals_.tolist(), strict=True), 1):
-        rows.append((f"{i}", f"{value:.6g}", f"{gap:.1%}", f"{residual:.1e}"))
+    of_columns = enumerate(zip(values, gaps, module.residuals_.tolist(), strict=True), 1)
+    rows = [(f"{i}", f"{value:.6g}", f"{gap:.1%}", f"{residual:.1e}") for i, (value, gap, residual) in of_columns]
     if len(gaps) > first:
         largest = first + int(gaps[first:].argmax())
         words = f"The largest relative gap, {gaps[largest]:.1%}, is after column {largest + 1}"
         said.insert(0, f"{words}: the larger it is, the less noise of the points changes the columns up to it.")
     chosen = Section("What was chosen, and why", list(answer.choices), ("choice", "value", "reason"))
-    table = Section("Eigenvalues", rows, ("column", "eigenvalue", "relative gap", "residual"))
+    table = Section("Eigenvalues", [*rows], ("column", "eigenvalue", "relative gap", "residual"))
     return [chosen, table, *([Section("What to know", [(line,) for line in said])] if said else [])]
 
 

@@ -54,12 +54,6 @@ class Embedding(NamedTuple):
     gap: Tensor
     pairs: tuple[Eigenpairs, ...]
 
-    @property
-    def columns(self) -> Tensor:
-        """Return ``embedding`` by its name before version 0.3."""
-        checks.warn("Embedding.columns is now embedding; the old name goes with version 0.4", FutureWarning)
-        return self.embedding
-
 
 def check_solve(solve: Any) -> Solve | Solver | None:
     """Return ``solve``; raise TypeError unless it is None, a `Solve`, or a callable solver."""

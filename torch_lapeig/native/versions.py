@@ -34,7 +34,7 @@ def warn_of_no_loops() -> None:
     """Warn once that an installation has no compiled loops, unless ``TORCH_LAPEIG_COMPILED=0`` chose that."""
     if calls.library() is None and os.environ.get("TORCH_LAPEIG_COMPILED") != "0":
         checks.warn(
-            "torch_lapeig was installed without compiled loops, and torch takes several times as long on graphs "
-            "of this size: install a C compiler and then torch_lapeig again, or set TORCH_LAPEIG_COMPILED=0",
+            "torch_lapeig is without compiled loops, and torch takes several times as long on graphs of this size: "
+            "install a C compiler, then torch_lapeig by --no-binary torch_lapeig, or set TORCH_LAPEIG_COMPILED=0",
             UserWarning,
         )
