@@ -1,6 +1,6 @@
 """What one would try instead, each in one run beside ours: SciPy's drivers, scikit-learn, `torch.linalg`.
 
-    python -m benchmarks alternatives [PART ...]
+    python -m benchmarks alternatives
 
 Goals: at most 1.1 times the peer's time for dense affinities over LAPACK's subset driver, 2.5 over ARPACK, 1.5 for
 magnetic Laplacians and cosines, 1 for pencils, `svd` and pairs inside a spectrum, 1.1 for scikit-learn's RBF face, 1.2
@@ -204,7 +204,7 @@ PARTS = {f.__name__: f for f in (dense, magnetic, cosine, rbf, pencil, triplets,
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], help="what to measure; default: all")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=[*PARTS], help="what to measure")
     parser.add_argument("--rounds", type=int, default=7)
 
 
@@ -212,7 +212,7 @@ def run(record: Record, options: argparse.Namespace) -> None:
     rounds = 1 if options.quick else options.rounds
     columns = {"work": "", "ms": ",.2f", "peer": "", "its ms": ",.2f", "time / peer": ".2f", "error": ".0e"}
     table = Table(f"Alternatives, {torch.get_num_threads()} threads, median of {rounds}", columns)
-    for part in options.parts or PARTS:
+    for part in options.parts:
         for work, ours, peers in PARTS[part]():
             seconds = in_turn({"": ours, **peers}, rounds)
             for peer, call in peers.items():

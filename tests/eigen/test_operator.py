@@ -108,6 +108,15 @@ def test_every_reduction_goes_through_the_nodes(problem, solver):
     assert operator.nodes.reductions > 5
 
 
+def test_sums_of_an_operator_itself_are_refused():
+    class Own(Twofold):
+        def inner(self, x, y):
+            raise AssertionError
+
+    with pytest.raises(TypeError, match="no method inner, which nothing calls; make a PatternBase"):
+        eigenpairs(Own(roll(100)), 3)
+
+
 @pytest.mark.parametrize("solver", NEED_ENTRIES.values(), ids=NEED_ENTRIES)
 def test_solvers_that_need_entries_refuse_clearly(solver):
     with pytest.raises(TypeError, match=r"needs the entries of the matrix, got a Twofold.*; use Krylov\(\)"):
