@@ -129,7 +129,6 @@ def test_damaged_configuration_is_named(content, tmp_path):
 REFUSED = [
     ("bars", "--device gpu", "must be"),
     ("manifolds", "--shapes [torus]", "--shapes must be of circle.*got torus"),
-    ("manifolds", "--sweeps '{size: [1.0]}'", "--sweeps must be of degree, fall, noise, got size"),
     ("manifolds", "--reference 3", "--reference must be"),
     ("manifolds", "--jobs 0 --seeds '{500: 1}' --reference 500", "--jobs must be at least 1, got 0"),
     ("manifolds", "--seeds '{500: 0}' --reference 500", "--seeds must be at least 1"),

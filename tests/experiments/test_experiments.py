@@ -65,7 +65,7 @@ def test_eigenvalues_of_graphs_approach_those_of_the_laplacian_times_the_constan
     """On a circle of equal steps eigenvalues are sums, but for the point itself, one of 95 that is no neighbour."""
     n, epsilon = 3000, 0.1
     x = polygon(n)
-    for method, values, _ in eigenvectors(x, epsilon, 4.0, 4, 1e-6):
+    for method, values, _ in eigenvectors(x, epsilon, 4.0, 4):
         if method in WITH_SCALE:
             found = values / constant(method, 1, epsilon, 4.0)
             assert found == pytest.approx([1, 1, 4, 4], rel=0.03), method
