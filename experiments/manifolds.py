@@ -107,9 +107,7 @@ def manifolds(
     run.figure("convergence", convergence_figure(metrics, list(seeds)), dpi=80)
     run.figure("sweeps", sweeps_figure(of_sweeps), dpi=80)
     run.figure("manifolds", embeddings_figure({shape: samples.maps(shape, reference) for shape in shapes}), dpi=75)
-    tables = [measure_table(metrics, reference, measure) for measure in MEASURES]
-    tables += [sweep_table(name, of_sweep) for name, of_sweep in of_sweeps.items()]
-    run.finish({**metrics, "sweeps": of_sweeps}, *tables)
+    run.finish({**metrics, "sweeps": of_sweeps}, *(measure_table(metrics, reference, measure) for measure in MEASURES))
 
 
 class Plan(NamedTuple):
@@ -294,19 +292,6 @@ def measure_table(metrics: dict[str, Any], n: int, measure: str) -> Table:
         for shape, by_n in by_shape.items()
     ]
     return table(f"{measure}s", ["sampling", "manifold", *methods.values()], rows)
-
-
-def sweep_table(name: str, of_sweep: dict[str, Any]) -> Table:
-    """Rows: values of a setting; columns: both measures of the methods."""
-    columns = [
-        (measure, method) for measure in MEASURES for method in METHODS if measure == "angle" or method in WITH_SCALE
-    ]
-    rows = [
-        [value, *(f"{found[method][measure]['mean']:.1f}" for measure, method in columns)]
-        for value, found in of_sweep.items()
-    ]
-    heads = [f"{METHODS[method]}{', °' if measure == 'angle' else ', %'}" for measure, method in columns]
-    return table(f"sweep of {name}", [AXES[name], *heads], rows)
 
 
 def _curves(panel: Any, at: Sequence[float], found: list[dict[str, Any]], measure: str) -> None:

@@ -25,8 +25,7 @@ def test_demo_writes_metrics_and_figure(tmp_path, capsys):
     assert metrics["pixels"] > 0.95  # which the embedding is not ahead of
     assert (tmp_path / "embedding.png").read_bytes().startswith(b"\x89PNG")
     printed = capsys.readouterr().out
-    assert "5-NN accuracy, held out" in printed
-    assert "eigenvalue 10" in printed
+    assert "5-NN accuracy (%), 10-D, after learning" in printed
 
 
 def quick(name, out, *more):
