@@ -16,21 +16,10 @@ from scipy.integrate import quad
 from scipy.linalg import subspace_angles
 from torch import Tensor
 
+import torch_lapeig as tl
 from experiments.metrics import Numbers, mean_and_interval, plus_minus
 from experiments.runs import Case, Refusal, Run, check_least, check_names, pick_device, table
 from experiments.shapes import MANIFOLDS, Manifold
-from torch_lapeig import (
-    KNN,
-    DensityCorrected,
-    Graph,
-    HeatKernel,
-    ImprovedWeights,
-    Laplacian,
-    Radius,
-    SelfTuning,
-    SimpleWeights,
-    eigenpairs,
-)
 
 METHODS = {
     "weighted": "weighted LE",
@@ -252,16 +241,16 @@ def eigenvectors(x: Tensor, epsilon: float, fall: float, count: int) -> Iterator
     weights, whose scale is that of the nearest neighbours, on the graph of the 20 nearest.
     """
     t = epsilon**2 / fall
-    graph = Radius(epsilon)(x)
-    problems: dict[str, tuple[Graph, Literal["random_walk", "unnormalized"]]] = {
-        "weighted": (HeatKernel(t)(x, graph), "random_walk"),
-        "simple": (SimpleWeights()(x, graph), "random_walk"),
-        "improved": (ImprovedWeights(t)(x, graph), "unnormalized"),
-        "density_corrected": (DensityCorrected(1.0, HeatKernel(t))(x, graph), "random_walk"),
-        "self_tuning": (SelfTuning()(x, KNN(20, "union")(x)), "random_walk"),
+    graph = tl.Radius(epsilon)(x)
+    problems: dict[str, tuple[tl.Graph, Literal["random_walk", "unnormalized"]]] = {
+        "weighted": (tl.HeatKernel(t)(x, graph), "random_walk"),
+        "simple": (tl.SimpleWeights()(x, graph), "random_walk"),
+        "improved": (tl.ImprovedWeights(t)(x, graph), "unnormalized"),
+        "density_corrected": (tl.DensityCorrected(1.0, tl.HeatKernel(t))(x, graph), "random_walk"),
+        "self_tuning": (tl.SelfTuning()(x, tl.KNN(20, "union")(x)), "random_walk"),
     }
     for method, (weighted, normalization) in problems.items():
-        pairs = eigenpairs(Laplacian(weighted, normalization), count + 1, tolerance=TOLERANCE)
+        pairs = tl.eigenpairs(tl.Laplacian(weighted, normalization), count + 1, tolerance=TOLERANCE)
         yield method, pairs.values[1:].cpu().numpy(), pairs.vectors[:, 1:].cpu().numpy()
 
 

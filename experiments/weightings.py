@@ -16,16 +16,7 @@ from rich.table import Table
 from torch import Tensor
 
 from experiments import data
-from experiments.fewlabels import (
-    COLUMNS,
-    PLAIN,
-    PRIOR,
-    WEIGHTINGS,
-    Method,
-    Points,
-    Transduction,
-    new_points,
-)
+from experiments.fewlabels import COLUMNS, PLAIN, PRIOR, WEIGHTINGS, Method, Points, Transduction, new_points
 from experiments.metrics import mean_and_interval, plus_minus
 from experiments.runs import Refusal, Run, check_least, check_names, table
 from experiments.smoothing import BATCHES, LAYERS, Kind, Problem, Schedule, accuracy, trained
