@@ -49,8 +49,8 @@ def test_all_learn_and_gradients_are_finite(tmp_path, capsys):
 
 
 def test_components_of_the_training_points_drop_channels_of_noise():
-    """Coordinates vary with 1/√3, noise with 0.2: three components of PCA are turned coordinates."""
-    makers = [Maker(NAMES, {"train": 80, "test": 8}, (40, 60), 0.02, 0.2, pca) for pca in (False, True)]
+    """Coordinates vary with 1/√3, noise with 0.3: three components of PCA are turned coordinates."""
+    makers = [Maker(NAMES, {"train": 80, "test": 8}, (40, 60), pca) for pca in (False, True)]
     given, reduced = (maker(3, 0)["test"] for maker in makers)
     assert reduced.points.shape[-1] == 3
     for before, after, mask in zip(given.points, reduced.points, given.mask, strict=True):
