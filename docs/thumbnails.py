@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from matplotlib import pyplot
-from PIL import Image
+from PIL import Image, ImageOps
 from sphinx_gallery.scrapers import matplotlib_scraper
 
 DOCS = Path(__file__).resolve().parent
@@ -76,6 +76,7 @@ def main() -> None:
         image = Image.open(file).convert("RGB")
         image.thumbnail((240, 180))
         name = file.name.removeprefix("sphx_glr_").replace("_thumb", "")
+        image = ImageOps.expand(image, 3, "white")  # Sphinx-Gallery trims all white
         image.quantize(64).save(folder / name, optimize=True)
     PAGE.write_text(page(), encoding="utf-8")
 

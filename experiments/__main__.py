@@ -26,6 +26,7 @@ from experiments import results
 EXPERIMENTS = (
     "demo",
     "bars",
+    "founding",
     "manifolds",
     "cut",
     "outofsample",

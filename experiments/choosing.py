@@ -24,12 +24,7 @@ from torch.nn.functional import one_hot
 from experiments import data
 from experiments.metrics import mean_and_interval, plus_minus
 from experiments.runs import Run, check_least, check_names, table
-from torch_lapeig import (
-    KNN,
-    GraphWarning,
-    HeatKernel,
-    LaplacianEigenmaps,
-)
+from torch_lapeig import KNN, GraphWarning, HeatKernel, LaplacianEigenmaps
 from torch_lapeig.command.choices import WEIGHTINGS
 from torch_lapeig.graph import Weighting
 

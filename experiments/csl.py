@@ -49,7 +49,7 @@ STRONGLY_REGULAR = (
     ((0, 1), (0, 2), (0, 3), (1, 0), (2, 0), (3, 0)),
     ((0, 1), (0, 3), (1, 0), (3, 0), (1, 1), (3, 3)),
 )
-BATCH = 16
+BATCH, WIDTH, RATE = 16, 32, 0.005  # graphs in a step; of the network; of Adam
 
 
 def csl(
@@ -59,8 +59,6 @@ def csl(
     columns: int = 31,
     seeds: int = 10,
     epochs: int = 150,
-    width: int = 32,
-    rate: float = 0.005,
     quick: bool = False,
     fresh: bool = False,
 ) -> None:
@@ -76,8 +74,6 @@ def csl(
         columns: of the encodings; an odd number cuts no eigenspace of csl, 31 none of cubelike.
         seeds: splits of the graphs into halves, one for training, and trainings.
         epochs: of a training.
-        width: of the network.
-        rate: of Adam.
         quick: one split of csl, none and values, 60 epochs.
         fresh: start anew where the folder holds a run already.
     """
@@ -95,8 +91,8 @@ def csl(
         adjacency, labels = sets[kind]
         train, test = train_test_split(torch.arange(len(labels)), test_size=0.5, stratify=labels, random_state=seed)
         torch.manual_seed(seed)
-        network = Network(name, pairs[kind].values.shape[1] - 1, width, int(labels.max()) + 1)
-        fit(network, pairs[kind], adjacency, labels, train, epochs, rate)
+        network = Network(name, pairs[kind].values.shape[1] - 1, int(labels.max()) + 1)
+        fit(network, pairs[kind], adjacency, labels, train, epochs)
         with torch.no_grad():
             right = network(rows_of(pairs[kind], test), adjacency[test]).argmax(1) == labels[test]
         return {"accuracy": float(right.float().mean())}
@@ -190,7 +186,7 @@ def perceptron(inputs: int, outputs: int) -> nn.Sequential:
 class Network(nn.Module):
     """Encoding of the nodes of one kind, and a `Gin` on it."""
 
-    def __init__(self, name: str, columns: int, width: int, classes: int) -> None:
+    def __init__(self, name: str, columns: int, classes: int) -> None:
         super().__init__()
         self.name = name
         self.encode: nn.Module = nn.Identity()
@@ -200,10 +196,10 @@ class Network(nn.Module):
         if name == "stable":
             phi = PolynomialResponse(11, 12)
             nn.init.eye_(phi.coefficients)
-            self.encode = StableEncoding(phi, perceptron(12, width))
-        size = inputs.get(name, 4 * columns if name == "signed" else width)
+            self.encode = StableEncoding(phi, perceptron(12, WIDTH))
+        size = inputs.get(name, 4 * columns if name == "signed" else WIDTH)
         self.norm = nn.BatchNorm1d(size)
-        self.gin = Gin(size, width, classes)
+        self.gin = Gin(size, classes)
 
     def forward(self, pairs: Eigenpairs, adjacency: Tensor) -> Tensor:
         """Return logits ``(B, classes)``."""
@@ -235,14 +231,14 @@ class Network(nn.Module):
 class Gin(nn.Module):
     """Three layers of the graph isomorphism network (Xu et al. 2019), and the mean over nodes: as strong as 1-WL."""
 
-    def __init__(self, inputs: int, width: int, classes: int) -> None:
+    def __init__(self, inputs: int, classes: int) -> None:
         super().__init__()
-        sizes = [inputs, width, width, width]
+        sizes = [inputs, WIDTH, WIDTH, WIDTH]
         self.layers = nn.ModuleList(
-            nn.Sequential(nn.Linear(a, width), nn.LayerNorm(width), nn.ReLU(), nn.Linear(width, b), nn.ReLU())
+            nn.Sequential(nn.Linear(a, WIDTH), nn.LayerNorm(WIDTH), nn.ReLU(), nn.Linear(WIDTH, b), nn.ReLU())
             for a, b in pairwise(sizes)
         )
-        self.head = nn.Linear(width, classes)
+        self.head = nn.Linear(WIDTH, classes)
 
     def forward(self, x: Tensor, adjacency: Tensor) -> Tensor:
         """Return logits ``(B, classes)`` of features ``(B, N, d)``."""
@@ -252,19 +248,11 @@ class Gin(nn.Module):
         return logits
 
 
-def fit(
-    network: Network,
-    pairs: Eigenpairs,
-    adjacency: Tensor,
-    labels: Tensor,
-    train: Tensor,
-    epochs: int,
-    rate: float,
-) -> None:
+def fit(network: Network, pairs: Eigenpairs, adjacency: Tensor, labels: Tensor, train: Tensor, epochs: int) -> None:
     """Train by cross-entropy; the network is left in evaluation mode."""
-    optimizer = torch.optim.Adam(network.parameters(), rate)
+    optimizer = torch.optim.Adam(network.parameters(), RATE)
     steps = epochs * -(-len(train) // BATCH)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, rate, steps)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, RATE, steps)
     for _ in range(epochs):
         for rows in train[torch.randperm(len(train))].split(BATCH):
             loss = nn.functional.cross_entropy(network(rows_of(pairs, rows), adjacency[rows]), labels[rows])

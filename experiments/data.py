@@ -22,6 +22,7 @@ from experiments.runs import Refusal
 Array = NDArray[np.float64]
 
 SOURCES = {
+    "brown.zip": "the Brown corpus (W. N. Francis and H. Kučera; non-commercial use), from https://www.nltk.org/nltk_data",
     "frey_rawface.mat": "the Frey faces (B. Frey and S. Roweis), from https://cs.nyu.edu/~roweis/data.html",
     "ionosphere.data": "the UCI Ionosphere data, from https://archive.ics.uci.edu/dataset/52/ionosphere",
     "isomap_faces.u8": "the 698 synthetic faces of the Isomap paper (J. Tenenbaum, V. de Silva, J. Langford), 64 × 64 "
@@ -43,13 +44,16 @@ class Split(NamedTuple):
 
 
 def locate(name: str, data_dir: Path | None) -> Path:
-    """Return the file of a data set, in ``data_dir`` or else in the folder that TORCH_LAPEIG_DATA names.
+    """Return the file of a data set, in ``data_dir`` or else in the folder that TORCH_LAPEIG_DATA names, or in ours.
 
     Raises:
         Refusal: there is none; says which file, what it is, where it comes from and where to put it.
     """
     folder = data_dir if data_dir is not None else Path(os.environ.get("TORCH_LAPEIG_DATA", "data"))
     path = folder / name
+    ours = Path(__file__).parent / name  # a synthesised sentence
+    if not path.exists() and ours.exists():
+        return ours
     if not path.exists():
         source = SOURCES.get(name) or SOURCES[Path(name).parts[0]]
         raise Refusal(

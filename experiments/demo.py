@@ -6,7 +6,10 @@ import warnings
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
 from rich.table import Table
 from sklearn.decomposition import PCA
 from sklearn.neighbors import KNeighborsClassifier
@@ -14,14 +17,14 @@ from sklearn.pipeline import make_pipeline
 from torch import Tensor, nn
 from tqdm import trange
 
-from experiments import runs
 from experiments.data import Split, digits
 from experiments.metrics import NEIGHBORS, mean_and_interval, plus_minus, scores
-from experiments.plots import Array, embedding_figure
-from experiments.runs import Run, check_least
+from experiments.runs import Run, check_least, table
 from torch_lapeig import KNN, GraphWarning, HeatKernel, LaplacianEigenmaps
+from torch_lapeig.plots import plot_embedding, plot_spectrum
 
 DIMENSIONS = (2, 10)
+Array = NDArray[np.float32]
 
 
 class LearnedEigenmaps(nn.Module):
@@ -101,7 +104,7 @@ def demo(
         steps: of learning.
         batch: points of each step's graph.
         seed: of the split and the batches.
-        seeds: how many, from ``seed`` on, are run; the figure and the first table are those of the first.
+        seeds: how many, from ``seed`` on, are run; the figure is that of the first.
         quick: 40 steps of 200 points.
     """
     if quick:
@@ -115,7 +118,7 @@ def demo(
     metrics = {**scores_of, "learning": learning, "pixels": pixels(split), "over_seeds": found}
     spectra = tuple(scores[max(DIMENSIONS)]["eigenvalues"] for scores in scores_of.values())
     run.figure("embedding", embedding_figure(split, stages["before"].plane, stages["after"].plane, spectra), dpi=143)
-    run.finish(metrics, table(scores_of), seeds_table(found))
+    run.finish(metrics, seeds_table(found))
 
 
 class Result(NamedTuple):
@@ -184,27 +187,52 @@ def seeds_table(found: dict[str, Any]) -> Table:
         for d in DIMENSIONS:
             for stage in ("before", "after"):
                 rows.append(row(f"{label}, {d}-D, {stage} learning", found[stage][f"{d}-D"][key], factor, places))
-    return runs.table("held out, over seeds", ["", "mean", "least", "greatest"], rows)
+    return table("held out, over seeds", ["", "mean", "least", "greatest"], rows)
 
 
-def table(stages: dict[str, dict[int, dict[str, Any]]]) -> Table:
-    """Return scores as rows; columns are the stages and dimensions."""
-    result = Table(title="Laplacian eigenmaps of the digits, before and after learning through the layer")
-    result.add_column("")
-    columns = [(stage, d) for stage in stages for d in DIMENSIONS]
-    for stage, d in columns:
-        result.add_column(f"{stage}\n{d}-D", justify="right")
-    rows = {
-        "5-NN accuracy, fitted": ("knn_train", ".1%"),
-        "5-NN accuracy, held out": ("knn_heldout", ".1%"),
-        "trustworthiness, fitted": ("trustworthiness_train", ".3f"),
-        "trustworthiness, held out": ("trustworthiness_heldout", ".3f"),
-        "largest ‖L_sym v − λ v‖": ("largest_residual", ".1e"),
-        "eigengap after the last": ("eigengap", ".2e"),
-    }
-    for label, (key, form) in rows.items():
-        result.add_row(label, *(format(stages[stage][d][key], form) for stage, d in columns))
-    for i in range(max(DIMENSIONS)):
-        values = [stages[stage][d]["eigenvalues"] for stage, d in columns]
-        result.add_row(f"eigenvalue {i + 1}", *(f"{v[i]:.5f}" if i < len(v) else "" for v in values))
-    return result
+def embedding_figure(
+    split: Split,
+    before: tuple[Array, Array],
+    after: tuple[Array, Array],
+    eigenvalues: tuple[list[float], list[float]],
+) -> Figure:
+    """Return the embedding of the digits with some of them drawn in place, the learned one, and both spectra.
+
+    Eigenvectors of clustered data put each cluster almost into one point, so the axes show ranks: each coordinate as
+    the share of fitted points below it.
+
+    Args:
+        split: the digits.
+        before, after: 2-D embeddings of the training and the held-out part, without and with learning.
+        eigenvalues: of both.
+    """
+    figure = Figure(figsize=(10, 5.7), layout="constrained")
+    grid = figure.add_gridspec(2, 2, width_ratios=[1.75, 1])
+    main, learned, spectrum = (figure.add_subplot(part) for part in (grid[:, 0], grid[0, 1], grid[1, 1]))
+    labels = np.concatenate([split.train_labels, split.heldout_labels])
+    images = np.concatenate([split.train, split.heldout]).reshape(-1, 8, 8)
+    for axes, columns, pictures in ((main, before, images), (learned, after, None)):
+        places = _ranks(*columns)
+        both = np.concatenate(places)
+        plot_embedding(both, labels, new=places[1], images=pictures, axes=axes, legend=axes is main)
+    main.set_title("Laplacian eigenmaps of handwritten digits; rings: held out, by Nyström", fontsize=11, loc="left")
+    main.set(xlabel="eigenvector 1 (rank)", ylabel="eigenvector 2 (rank)")
+    learned.set_title("after learning a linear map and the bandwidth", fontsize=9, loc="left")
+    learned.set(xlabel="", ylabel="")
+    for values, label in zip(eigenvalues, ("as given", "learned"), strict=True):
+        plot_spectrum(values, axes=spectrum, label=label)
+    spectrum.set_ylim(0, None)
+    spectrum.set_title("eigenvalues of the normalised Laplacian", fontsize=9, loc="left")
+    spectrum.legend(frameon=False)
+    return figure
+
+
+def _ranks(train: Array, heldout: Array) -> tuple[Array, Array]:
+    """Return each coordinate of both parts as the share of training points below it."""
+    order = np.sort(train, axis=0)
+
+    def share(y: Array) -> Array:
+        columns = [np.searchsorted(order[:, j], y[:, j]) / len(train) for j in range(y.shape[1])]
+        return np.stack(columns, 1).astype(np.float32)
+
+    return share(train), share(heldout)

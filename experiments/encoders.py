@@ -15,11 +15,10 @@ from torch.utils.data import DataLoader, Dataset
 
 from experiments.runs import Refusal
 from experiments.training import Batches
-from torch_lapeig import KNN, Graph, HeatKernel, Laplacian, laplacian_smoothness
+from torch_lapeig import Graph, Laplacian, laplacian_smoothness
 from torch_lapeig.losses import spectral_loss
 
 EPOCH = 50  # steps, after each of which a checkpoint is written
-Sampling = Literal["edges", "points"]
 Objective = Literal["spectral", "spectralnet", "neuralef"]
 
 
@@ -126,28 +125,23 @@ def _degrees(graph: Graph) -> Tensor:
 
 
 class MiniBatches(LightningDataModule):
-    """Points with a graph of theirs, for each step.
+    """As many edges of a graph for each step, with the points they join.
+
+    Sums over edges and over their ends, times the share of edges, have Yᵀ L Y and Yᵀ D Y of the whole graph as their
+    expectation (a ratio of both, as in `spectral_loss`, only nearly).
 
     Args:
-        x: all points ``(N, D)``.
-        graph: of all of them.
-        neighbors: rule of the graph of ``points``.
-        sampling: ``"edges"``: as many edges of the whole graph, with the points they join. Sums over edges and over
-            their ends, times the share of edges, have Yᵀ L Y and Yᵀ D Y of the whole graph as their expectation (a
-            ratio of both, as in `spectral_loss`, only nearly). ``"points"``: as many points, joined and weighted among
-            themselves: a graph of other edges, whose eigenfunctions are about those of the whole.
-        size: edges or points in a batch.
-        seed: of the order.
+        x: all points ``(N, D)``. graph: of all of them. size: edges in a batch. seed: of the order.
     """
 
-    def __init__(self, x: Tensor, graph: Graph, neighbors: KNN, sampling: Sampling, size: int, seed: int) -> None:
+    def __init__(self, x: Tensor, graph: Graph, size: int, seed: int) -> None:
         super().__init__()
-        self.batches = _EdgeSample(x, graph) if sampling == "edges" else _PointSample(x, neighbors)
-        self.sampler = Batches(len(self.batches), size, seed, EPOCH)
+        self.edges = _EdgeSample(x, graph)
+        self.sampler = Batches(len(self.edges), size, seed, EPOCH)
 
     def train_dataloader(self) -> DataLoader[Any]:
         """Return batches ``(points, graph)``."""
-        return DataLoader(self.batches, sampler=self.sampler, batch_size=None)
+        return DataLoader(self.edges, sampler=self.sampler, batch_size=None)
 
 
 class _EdgeSample(Dataset[Any]):
@@ -165,15 +159,3 @@ class _EdgeSample(Dataset[Any]):
         nodes, ends = self.edges[:, index].unique(return_inverse=True)
         both, weight = torch.cat([ends, ends.flip(0)], 1), self.weight[index].repeat(2)
         return self.x[nodes], Graph.from_edge_index(both, weight, len(nodes))
-
-
-class _PointSample(Dataset[Any]):
-    def __init__(self, x: Tensor, neighbors: KNN) -> None:
-        self.x, self.neighbors = x, neighbors
-
-    def __len__(self) -> int:
-        return len(self.x)
-
-    def __getitem__(self, index: list[int]) -> tuple[Tensor, Graph]:
-        x = self.x[index]
-        return x, HeatKernel()(x, self.neighbors(x))

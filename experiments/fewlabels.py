@@ -11,37 +11,22 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
+import torch_lapeig as tl
 from experiments.data import Split
-from torch_lapeig import (
-    KNN,
-    DensityCorrected,
-    EigenmapsRegression,
-    Graph,
-    GraphWarning,
-    HarmonicFunction,
-    HeatKernel,
-    LabelSpreading,
-    Laplacian,
-    LaplacianEigenmaps,
-    Precomputed,
-    SelfTuning,
-    SimpleWeights,
-    eigenpairs,
-)
 from torch_lapeig.graph import Weighting
 
 CLASSES = 10
 UNKNOWN = -1  # the label of a point without one
 COLUMNS = 10  # of the eigenmaps in which the nearest label is looked for
 RIDGE = 1e-6  # that of EigenmapsRegression
-GIVEN = Precomputed("affinity")
+GIVEN = tl.Precomputed("affinity")
 
 # By name: how it is called, and the module.
 WEIGHTINGS: dict[str, tuple[str, Callable[[], Weighting]]] = {
-    "heat": ("heat, median", HeatKernel),
-    "simple": ("simple", SimpleWeights),
-    "self_tuning": ("self-tuning", SelfTuning),
-    "density_corrected": ("density-corrected", DensityCorrected),
+    "heat": ("heat, median", tl.HeatKernel),
+    "simple": ("simple", tl.SimpleWeights),
+    "self_tuning": ("self-tuning", tl.SelfTuning),
+    "density_corrected": ("density-corrected", tl.DensityCorrected),
 }
 PLAIN, PRIOR = "plain", "prior"  # scores as they are, and scaled to equal shares of the classes
 
@@ -87,9 +72,9 @@ class Method(NamedTuple):
         prior = ", class prior" if self.variant == PRIOR else ""
         return names[self.kind] + ("" if self.kind == "pixels" else graph) + prior
 
-    def rule(self) -> KNN:
+    def rule(self) -> tl.KNN:
         """Return the rule of the graph."""
-        return KNN(self.neighbors, self.symmetrize)  # type: ignore[arg-type]
+        return tl.KNN(self.neighbors, self.symmetrize)  # type: ignore[arg-type]
 
     def weights(self) -> Weighting:
         """Return the weighting of the edges."""
@@ -99,10 +84,12 @@ class Method(NamedTuple):
         """Return the module as a user writes it, with ``fit(x, labels)`` and ``predict``."""
         prior: Literal["labels"] | None = "labels" if self.variant == PRIOR else None
         if self.kind == "spreading":
-            return LabelSpreading(self.rule(), self.weights(), alpha=self.number, class_prior=prior, n_classes=CLASSES)
+            return tl.LabelSpreading(
+                self.rule(), self.weights(), alpha=self.number, class_prior=prior, n_classes=CLASSES
+            )
         if self.kind == "harmonic":
-            return HarmonicFunction(self.rule(), self.weights(), class_prior=prior, n_classes=CLASSES)
-        return EigenmapsRegression(int(self.number), self.rule(), self.weights(), n_classes=CLASSES)
+            return tl.HarmonicFunction(self.rule(), self.weights(), class_prior=prior, n_classes=CLASSES)
+        return tl.EigenmapsRegression(int(self.number), self.rule(), self.weights(), n_classes=CLASSES)
 
 
 def labelled(labels: Tensor, count: int, seed: int) -> Tensor:
@@ -127,7 +114,7 @@ class Transduction:
     """
 
     points: Callable[[str], Points]
-    pattern: Callable[[str, int, str], Graph]
+    pattern: Callable[[str, int, str], tl.Graph]
     counts: list[int]
 
     def __call__(self, name: str, first: int, splits: int, *method: Any) -> dict[str, Any]:
@@ -138,7 +125,7 @@ class Transduction:
         for count in self.counts:
             chosen = [labelled(labels, count, seed) for seed in range(first, first + splits)]
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore", GraphWarning)  # points that no label reaches count as wrong
+                warnings.simplefilter("ignore", tl.GraphWarning)  # points that no label reaches count as wrong
                 found = predictions(way, graph, x, labels, chosen)
             result[str(count)] = {variant: _accuracies(of, labels, chosen) for variant, of in found.items()}
         return result
@@ -154,7 +141,7 @@ def _accuracies(predicted: Sequence[Tensor], labels: Tensor, chosen: Sequence[Te
 
 
 def predictions(
-    way: Method, graph: Graph, x: Tensor, labels: Tensor, chosen: Sequence[Tensor]
+    way: Method, graph: tl.Graph, x: Tensor, labels: Tensor, chosen: Sequence[Tensor]
 ) -> dict[str, list[Tensor]]:
     """Return predicted labels ``(N,)`` of each split, plain, and with equal class shares for positive scores.
 
@@ -162,17 +149,17 @@ def predictions(
     solves for all splits together.
     """
     if way.kind in ("pixels", "eigenmaps"):
-        places = x if way.kind == "pixels" else LaplacianEigenmaps(COLUMNS, GIVEN)(graph)
+        places = x if way.kind == "pixels" else tl.LaplacianEigenmaps(COLUMNS, GIVEN)(graph)
         return {PLAIN: [nearest_label(places, places[of], labels[of]) for of in chosen]}
     targets = torch.stack([one_hot(labels, CLASSES) * _members(len(labels), of)[:, None] for of in chosen], 1)
     if way.kind == "regression":
-        basis = eigenpairs(Laplacian(graph, "random_walk"), int(way.number)).vectors.double()
+        basis = tl.eigenpairs(tl.Laplacian(graph, "random_walk"), int(way.number)).vectors.double()
         return {PLAIN: [regressed(basis, of, target) for of, target in zip(chosen, targets.unbind(1), strict=True)]}
     if way.kind == "spreading":
-        scores = LabelSpreading(GIVEN, alpha=way.number)(graph, targets.flatten(1).to(x.dtype))
+        scores = tl.LabelSpreading(GIVEN, alpha=way.number)(graph, targets.flatten(1).to(x.dtype))
         scores = scores.unflatten(1, targets.shape[1:])
     else:
-        harmonic = HarmonicFunction(GIVEN, class_prior=None, n_classes=CLASSES)
+        harmonic = tl.HarmonicFunction(GIVEN, class_prior=None, n_classes=CLASSES)
         scores = torch.stack([harmonic(graph, known(labels, of)) for of in chosen], 1)
     # Each class has as many labels, so that class_prior="labels" is "uniform", and a factor does not matter.
     return {PLAIN: _classes(scores), PRIOR: _classes(scores / scores.sum(0))}
@@ -204,13 +191,13 @@ def nearest_label(y: Tensor, at: Tensor, labels: Tensor) -> Tensor:
 
 def new_points(split: Split, counts: Sequence[int], seed: int, recipe: Method) -> dict[str, dict[str, float]]:
     """Return accuracy at the held-out points, which no method has seen, ``{method: {count: accuracy}}``."""
-    maps = LaplacianEigenmaps(COLUMNS).fit(split.train)
+    maps = tl.LaplacianEigenmaps(COLUMNS).fit(split.train)
     result: dict[str, dict[str, float]] = {"pixels": {}, "eigenmaps": {}, "recipe": {}}
     for count in counts:
         chosen = labelled(split.train_labels, count, seed)
         labels = split.train_labels[chosen]
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", GraphWarning)
+            warnings.simplefilter("ignore", tl.GraphWarning)
             fitted = recipe.module().fit(split.train, known(split.train_labels, chosen))
             found = {
                 "pixels": nearest_label(split.heldout, split.train[chosen], labels),

@@ -16,21 +16,10 @@ from scipy.integrate import quad
 from scipy.linalg import subspace_angles
 from torch import Tensor
 
+import torch_lapeig as tl
 from experiments.metrics import Numbers, mean_and_interval, plus_minus
 from experiments.runs import Case, Refusal, Run, check_least, check_names, pick_device, table
 from experiments.shapes import MANIFOLDS, Manifold
-from torch_lapeig import (
-    KNN,
-    DensityCorrected,
-    Graph,
-    HeatKernel,
-    ImprovedWeights,
-    Laplacian,
-    Radius,
-    SelfTuning,
-    SimpleWeights,
-    eigenpairs,
-)
 
 METHODS = {
     "weighted": "weighted LE",
@@ -39,26 +28,28 @@ METHODS = {
     "density_corrected": "density-corrected, α = 1",
     "self_tuning": "self-tuning",
 }
-WITH_SCALE = [
-    method for method in METHODS if method != "self_tuning"
-]  # whose eigenvalues approach −Δ's times a constant
+WITH_SCALE = [*METHODS][:-1]  # whose eigenvalues approach −Δ's times a constant: all but self-tuning
 MEASURES = {"angle": "principal angle (degrees)", "eigenvalue": "error of eigenvalues (%)"}
 SAMPLINGS = {"uniform": "uniform", "tilted": "non-uniform"}
 NAMES = list(MANIFOLDS)
 SEEDS = {500: 5, 1000: 5, 2000: 4, 4000: 2}
 SWEPT = ["circle", "square", "sphere"]
+TILT = 1.0  # non-uniform samples have a density ∝ exp(TILT · x₁), |x₁| ≤ 1
+SPACES = 2  # eigenspaces that are compared after the constant, each as a whole
+TOLERANCE = 1e-3  # residual of the eigenvectors, relative to the eigengap
 SWEEPS = {"degree": [15.0, 25.0, 80.0, 160.0], "fall": [0.5, 1.0, 2.0, 8.0, 16.0], "noise": [0.1, 0.2, 0.4]}
-AXES = {
-    "degree": "neighbours of a point within ε",
-    "fall": "ε²/t, the exponent at ε",
-    "noise": "noise over ε",
-}
+AXES = {"degree": "neighbours of a point within ε", "fall": "ε²/t, the exponent at ε", "noise": "noise over ε"}
 
 
 class Setting(NamedTuple):
-    """How a sample is joined and weighted, see the arguments of `manifolds`."""
+    """How a sample is joined and weighted.
 
-    degree: float
+    Attributes:
+        degree: expected neighbours of a point within ε among 500 uniform ones; ε shrinks as N^(−1/(d + 2)).
+        fall: ε² over the heat kernel's t. noise: standard deviation of each coordinate's noise over ε.
+    """
+
+    degree: float = 40.0
     fall: float = 4.0
     noise: float = 0.0
 
@@ -68,14 +59,9 @@ def manifolds(
     shapes: list[str] = NAMES,
     seeds: dict[int, int] = SEEDS,
     reference: int = 2000,
-    tilt: float = 1.0,
-    degree: float = 40.0,
-    eigenspaces: int = 2,
-    sweeps: dict[str, list[float]] = SWEEPS,
     swept: list[str] = SWEPT,
     points_of_sweeps: int = 1000,
     seeds_of_sweeps: int = 3,
-    tolerance: float = 1e-3,
     device: str = "auto",
     jobs: int | None = None,
     quick: bool = False,
@@ -88,15 +74,10 @@ def manifolds(
         shapes: which manifolds: circle, eight, disc, ring, square, sphere, cylinder.
         seeds: number of random samples for each number of points N.
         reference: N of the tables and the figure of embeddings; one of those in seeds.
-        tilt: non-uniform samples have a density ∝ exp(tilt · x₁), |x₁| ≤ 1: it varies by exp(2 tilt).
-        degree: expected neighbours of a point within ε among 500 uniform ones; ε shrinks as N^(−1/(d + 2)).
-        eigenspaces: how many of them are compared after the constant, each as a whole.
-        sweeps: further values, one setting changed at a time: ``degree``; ``fall``, ε² over the heat kernel's t, which
-            is 4 otherwise; ``noise``, the standard deviation of each coordinate's noise over ε.
-        swept: manifolds of the sweeps, non-uniform samples.
+        swept: manifolds, non-uniform samples, for which one setting is changed at a time: neighbours within ε, the
+            kernel's fall at ε, noise.
         points_of_sweeps: N of the sweeps.
         seeds_of_sweeps: number of random samples for each value.
-        tolerance: residual of the eigenvectors, relative to the eigengap.
         device: "auto" (CUDA where there is one), "cpu" or "cuda".
         jobs: processes that work on the samples; default: one for each core, on CUDA one.
         quick: one sample of 500 points of circle, square and sphere; of the sweeps circles of 500 points.
@@ -105,22 +86,17 @@ def manifolds(
     if quick:
         shapes, seeds, reference, jobs = ["circle", "square", "sphere"], {500: 1}, 500, 1
         swept, points_of_sweeps, seeds_of_sweeps = ["circle"], 500, 1
-    _check(shapes, swept, list(sweeps), seeds, reference)
+    _check(shapes, swept, seeds, reference)
     run = Run(out, locals())
-    samples = Samples(tilt, eigenspaces, tolerance, pick_device(device))
-    base = Setting(degree)
-    plan = Plan(shapes, seeds, base, sweeps, swept, points_of_sweeps, seeds_of_sweeps)
+    samples = Samples(pick_device(device))
+    plan = Plan(shapes, seeds, swept, points_of_sweeps, seeds_of_sweeps)
     jobs = 1 if jobs is None and samples.place.type == "cuda" else jobs
     cells = run.cells("samples", samples.measured, plan.cases(), jobs)
     metrics, of_sweeps = plan.over_sizes(cells), plan.over_sweeps(cells)
     run.figure("convergence", convergence_figure(metrics, list(seeds)), dpi=80)
     run.figure("sweeps", sweeps_figure(of_sweeps), dpi=80)
-    run.figure(
-        "manifolds", embeddings_figure({shape: samples.maps(shape, reference, base) for shape in shapes}), dpi=75
-    )
-    tables = [measure_table(metrics, reference, measure) for measure in MEASURES]
-    tables += [sweep_table(name, of_sweep) for name, of_sweep in of_sweeps.items()]
-    run.finish({**metrics, "sweeps": of_sweeps}, *tables)
+    run.figure("manifolds", embeddings_figure({shape: samples.maps(shape, reference) for shape in shapes}), dpi=75)
+    run.finish({**metrics, "sweeps": of_sweeps}, *(measure_table(metrics, reference, measure) for measure in MEASURES))
 
 
 class Plan(NamedTuple):
@@ -128,8 +104,6 @@ class Plan(NamedTuple):
 
     shapes: list[str]
     seeds: dict[int, int]
-    base: Setting
-    sweeps: dict[str, list[float]]
     swept: list[str]
     points: int
     repeats: int
@@ -143,7 +117,7 @@ class Plan(NamedTuple):
             for sampling in SAMPLINGS
             for case in self._of_size(shape, sampling, n)
         ]
-        settings = (setting for name in self.sweeps for setting in self._settings(name))
+        settings = (setting for name in SWEEPS for setting in self._settings(name))
         of_sweeps = [case for setting in settings for case in self._of_setting(setting)]
         return list(dict.fromkeys([*of_sizes, *of_sweeps]))
 
@@ -165,34 +139,31 @@ class Plan(NamedTuple):
                 f"{getattr(setting, name):g}": over_samples([cells[case] for case in self._of_setting(setting)])
                 for setting in self._settings(name)
             }
-            for name in self.sweeps
+            for name in SWEEPS
         }
 
     def _of_size(self, shape: str, sampling: str, n: int) -> list[Case]:
-        return [(shape, sampling, n, seed, *self.base) for seed in range(self.seeds[n])]
+        return [(shape, sampling, n, seed, *Setting()) for seed in range(self.seeds[n])]
 
     def _of_setting(self, setting: Setting) -> list[Case]:
         return [(shape, "tilted", self.points, seed, *setting) for shape in self.swept for seed in range(self.repeats)]
 
     def _settings(self, name: str) -> list[Setting]:
         """Return the values of one setting, that of the base among them."""
-        return sorted({self.base, *(self.base._replace(**{name: value}) for value in self.sweeps[name])})
+        return sorted({Setting(), *(Setting(**{name: value}) for value in SWEEPS[name])})
 
 
 @dataclass(frozen=True)
 class Samples:
     """Random points of manifolds, and what the weightings make of them; the arguments as those of `manifolds`."""
 
-    tilt: float
-    eigenspaces: int
-    tolerance: float
     place: torch.device
 
     def draw(self, shape: str, sampling: str, n: int, seed: int, noise: float) -> tuple[Numbers, Tensor]:
         """Return coordinates on the manifold, and points in space with noise of a standard deviation."""
         generator = np.random.default_rng([NAMES.index(shape), n, seed])
         manifold = manifold_of(shape)
-        u = manifold.sample(n, self.tilt if sampling == "tilted" else 0.0, generator)
+        u = manifold.sample(n, TILT if sampling == "tilted" else 0.0, generator)
         x = manifold.embed(u)
         x = x + noise * generator.standard_normal(x.shape)
         return u, torch.from_numpy(x).to(self.place)
@@ -204,12 +175,12 @@ class Samples:
         manifold = manifold_of(shape)
         epsilon = radius(manifold, n, degree)
         u, x = self.draw(shape, sampling, n, seed, noise * epsilon)
-        spaces = manifold.eigenspaces(self.eigenspaces)
+        spaces = manifold.eigenspaces(SPACES)
         functions = [np.stack([mode.function(u) for mode in modes], 1) for modes in spaces]
         true = np.array([modes[0].value for modes in spaces])
         sizes = [len(modes) for modes in spaces]
         result: dict[str, Any] = {}
-        for method, values, vectors in eigenvectors(x, epsilon, fall, sum(sizes), self.tolerance):
+        for method, values, vectors in eigenvectors(x, epsilon, fall, sum(sizes)):
             result[method] = {"angle": mean_angles(functions, vectors)}
             if method in WITH_SCALE:
                 found = [part.mean() for part in np.split(values, np.cumsum(sizes)[:-1])]
@@ -217,11 +188,11 @@ class Samples:
                 result[method]["eigenvalue"] = (100 * error).tolist()
         return result
 
-    def maps(self, shape: str, n: int, setting: Setting) -> tuple[Numbers, dict[str, Numbers]]:
+    def maps(self, shape: str, n: int) -> tuple[Numbers, dict[str, Numbers]]:
         """Return points of non-uniform density, and two (in space three) first eigenvectors by method."""
-        epsilon = radius(manifold_of(shape), n, setting.degree)
+        epsilon = radius(manifold_of(shape), n, Setting().degree)
         _, x = self.draw(shape, "tilted", n, 0, 0.0)
-        found = eigenvectors(x, epsilon, setting.fall, x.shape[1], self.tolerance)
+        found = eigenvectors(x, epsilon, Setting().fall, x.shape[1])
         return x.cpu().numpy(), {method: vectors for method, _, vectors in found}
 
 
@@ -231,9 +202,8 @@ def manifold_of(shape: str) -> Manifold:
     return MANIFOLDS[shape]()
 
 
-def _check(shapes: list[str], swept: list[str], sweeps: list[str], seeds: dict[int, int], reference: int) -> None:
-    """Raise unless the names are those of manifolds and settings, and the reference is one of the sizes."""
-    check_names("sweeps", sweeps, Setting._fields)
+def _check(shapes: list[str], swept: list[str], seeds: dict[int, int], reference: int) -> None:
+    """Raise unless the names are those of manifolds, and the reference is one of the sizes."""
     check_names("shapes", shapes, NAMES)
     check_names("swept", swept, NAMES)
     check_least("seeds", min(seeds.values(), default=0), 1)
@@ -264,25 +234,23 @@ def constant(method: str, d: int, epsilon: float, fall: float) -> float:
     return epsilon**2 / (2 * d) * moment(2, exponent) / mass
 
 
-def eigenvectors(
-    x: Tensor, epsilon: float, fall: float, count: int, tolerance: float
-) -> Iterator[tuple[str, Numbers, Numbers]]:
+def eigenvectors(x: Tensor, epsilon: float, fall: float, count: int) -> Iterator[tuple[str, Numbers, Numbers]]:
     """Yield the first ``count`` eigenvalues and eigenvectors ``(N, count)`` after the constant one, for each method.
 
     All are on the graph that joins points within ε, with a heat kernel that falls to e^−fall there; self-tuning
     weights, whose scale is that of the nearest neighbours, on the graph of the 20 nearest.
     """
     t = epsilon**2 / fall
-    graph = Radius(epsilon)(x)
-    problems: dict[str, tuple[Graph, Literal["random_walk", "unnormalized"]]] = {
-        "weighted": (HeatKernel(t)(x, graph), "random_walk"),
-        "simple": (SimpleWeights()(x, graph), "random_walk"),
-        "improved": (ImprovedWeights(t)(x, graph), "unnormalized"),
-        "density_corrected": (DensityCorrected(1.0, HeatKernel(t))(x, graph), "random_walk"),
-        "self_tuning": (SelfTuning()(x, KNN(20, "union")(x)), "random_walk"),
+    graph = tl.Radius(epsilon)(x)
+    problems: dict[str, tuple[tl.Graph, Literal["random_walk", "unnormalized"]]] = {
+        "weighted": (tl.HeatKernel(t)(x, graph), "random_walk"),
+        "simple": (tl.SimpleWeights()(x, graph), "random_walk"),
+        "improved": (tl.ImprovedWeights(t)(x, graph), "unnormalized"),
+        "density_corrected": (tl.DensityCorrected(1.0, tl.HeatKernel(t))(x, graph), "random_walk"),
+        "self_tuning": (tl.SelfTuning()(x, tl.KNN(20, "union")(x)), "random_walk"),
     }
     for method, (weighted, normalization) in problems.items():
-        pairs = eigenpairs(Laplacian(weighted, normalization), count + 1, tolerance=tolerance)
+        pairs = tl.eigenpairs(tl.Laplacian(weighted, normalization), count + 1, tolerance=TOLERANCE)
         yield method, pairs.values[1:].cpu().numpy(), pairs.vectors[:, 1:].cpu().numpy()
 
 
@@ -313,19 +281,6 @@ def measure_table(metrics: dict[str, Any], n: int, measure: str) -> Table:
         for shape, by_n in by_shape.items()
     ]
     return table(f"{measure}s", ["sampling", "manifold", *methods.values()], rows)
-
-
-def sweep_table(name: str, of_sweep: dict[str, Any]) -> Table:
-    """Rows: values of a setting; columns: both measures of the methods."""
-    columns = [
-        (measure, method) for measure in MEASURES for method in METHODS if measure == "angle" or method in WITH_SCALE
-    ]
-    rows = [
-        [value, *(f"{found[method][measure]['mean']:.1f}" for measure, method in columns)]
-        for value, found in of_sweep.items()
-    ]
-    heads = [f"{METHODS[method]}{', °' if measure == 'angle' else ', %'}" for measure, method in columns]
-    return table(f"sweep of {name}", [AXES[name], *heads], rows)
 
 
 def _curves(panel: Any, at: Sequence[float], found: list[dict[str, Any]], measure: str) -> None:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from rich.table import Table
 from scipy.sparse.csgraph import connected_components
 from scipy.spatial.distance import pdist, squareform
-from sklearn.datasets import load_digits, make_swiss_roll
+from sklearn.datasets import make_swiss_roll
 from sklearn.decomposition import PCA
 from sklearn.neighbors import kneighbors_graph
 from torch import Tensor
@@ -28,7 +28,7 @@ Array = NDArray[np.float64]
 Indices = NDArray[np.int64]
 Curves = dict[str, dict[str, dict[str, Any]]]  # by data set and method
 Module = MDS | LaplacianEigenmaps | Isomap | LLE
-SetName = Literal["swiss_roll", "ionosphere", "frey_faces", "isomap_faces", "digits"]
+SetName = Literal["swiss_roll", "ionosphere", "frey_faces", "isomap_faces"]
 
 COMPONENTS = 2
 DISTANCES = ("variability", "error", "error_as_written", "variability_of_all")
@@ -39,7 +39,6 @@ SETS: dict[str, tuple[str, Callable[[int, int, Path | None], Array]]] = {
     "ionosphere": ("ionosphere", lambda points, seed, folder: data.ionosphere(folder)),
     "frey_faces": ("Frey faces", lambda points, seed, folder: data.frey_faces(folder)),
     "isomap_faces": ("Isomap faces, binarised", lambda points, seed, folder: data.isomap_faces(folder)),
-    "digits": ("digits", lambda points, seed, _: load_digits().data / 16),
 }
 METHODS: dict[str, tuple[str, Callable[[int], Module]]] = {
     "mds": ("MDS", lambda k: MDS(COMPONENTS, metric=Precomputed("distance"))),
@@ -99,7 +98,7 @@ def outofsample(
 
     Args:
         out: folder of metrics.json, the figures and what is finished.
-        sets: which of swiss_roll, ionosphere, frey_faces, isomap_faces, digits.
+        sets: which of swiss_roll, ionosphere, frey_faces, isomap_faces.
         points: of each data set at most; drawn at random where it has more.
         neighbors: k of the neighbourhood graphs; more where a data set's graph is not connected.
         sigma: standard deviation of the complete Gaussian kernel, over the largest distance in the data.
@@ -109,14 +108,16 @@ def outofsample(
         seed: of all draws.
         data_dir: folder of the files; default: what TORCH_LAPEIG_DATA names.
         jobs: processes that work on the splits; default: one for each core.
-        quick: two splits of at most 100 points of sets without files, two points left out, three fractions.
+        quick: two splits of at most 100 points of the swiss roll, two points left out, three fractions.
         fresh: start anew where the folder holds a run already.
     """
     if quick:
         points, repeats, left_out, fractions, jobs = min(points, 100), 2, 2, (0.04, 0.1, 0.25), 1
-        sets = tuple(name for name in sets if name in ("swiss_roll", "digits")) or ("digits",)
+        sets = ("swiss_roll",)
     fractions = tuple(sorted(set(fractions)))
-    _check_arguments(points, neighbors, fractions, repeats, left_out, seed)
+    check_least("repeats", repeats, 2)
+    if not fractions or not all(0 < fraction < 1 for fraction in fractions):
+        raise Refusal(f"--fractions must be in (0, 1), at least one, got {list(fractions)}")
     run = Run(out, locals())
     samples: dict[str, Sample] = {name: sample(name, points, neighbors, seed, data_dir, sigma) for name in sets}
     for name, fraction in itertools.product(sets, fractions):
@@ -206,17 +207,6 @@ def kernel_table(about: dict[str, Any]) -> Table:
 def substituted(points: int, fraction: float) -> int:
     """Return |R1| = |R2| such that it is a ``fraction`` of |F ∪ R1|."""
     return round(points * fraction / (1 + fraction))
-
-
-def _check_arguments(
-    points: int, neighbors: int, fractions: tuple[float, ...], repeats: int, left_out: int, seed: int
-) -> None:
-    """Raise `Refusal` of numbers that make no sense whatever the data."""
-    least = {"points": 20, "neighbors": 1, "repeats": 2, "left_out": 1, "seed": 0}
-    for option, value in zip(least, (points, neighbors, repeats, left_out, seed), strict=True):
-        check_least(option, value, least[option])
-    if not fractions or not all(0 < fraction < 1 for fraction in fractions):
-        raise Refusal(f"--fractions must be in (0, 1), at least one, got {list(fractions)}")
 
 
 def _check_split(name: str, sample: Sample, fraction: float, left_out: int) -> None:

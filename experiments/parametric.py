@@ -13,34 +13,28 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 from rich.table import Table
-from scipy.linalg import orthogonal_procrustes, subspace_angles
-from sklearn.datasets import make_swiss_roll
+from scipy.linalg import subspace_angles
 from sklearn.kernel_ridge import KernelRidge
 from torch import Tensor
 
-from experiments.data import digits, mnist_test
-from experiments.encoders import Encoder, MiniBatches, Objective, Sampling
+from experiments.data import digits
+from experiments.encoders import Encoder, MiniBatches, Objective
 from experiments.metrics import Numbers, mean_and_interval, plus_minus
-from experiments.runs import Run, check_least, check_names, load_tensors, replacing, table
+from experiments.runs import Run, check_least, check_names, replacing, table
 from experiments.shapes import MANIFOLDS
 from experiments.training import QUIET, Flags, train
 from torch_lapeig import KNN, Graph, HeatKernel, LaplacianEigenmaps, Whitening
 
 TRAINER: Flags = {**QUIET, "max_epochs": -1, "max_steps": 300, "log_every_n_steps": 10}
-COMPONENTS = {"sphere": 8, "swiss_roll": 3, "digits": 9, "mnist": 9}
+COMPONENTS = {"sphere": 8, "digits": 9}
 NAMES = list(COMPONENTS)
-ENCODERS: dict[str, tuple[str, Objective, Sampling]] = {
-    "edges": ("spectral loss, edges", "spectral", "edges"),
-    "points": ("spectral loss, points", "spectral", "points"),
-    "spectralnet": ("SpectralNet, edges", "spectralnet", "edges"),
-    "neuralef": ("NeuralEF, edges", "neuralef", "edges"),
+ENCODERS: dict[str, tuple[str, Objective]] = {
+    "edges": ("spectral loss, edges", "spectral"),
+    "spectralnet": ("SpectralNet, edges", "spectralnet"),
+    "neuralef": ("NeuralEF, edges", "neuralef"),
 }
 KINDS = list(ENCODERS)
-SHOWN = ["edges", "spectralnet", "neuralef"]
-DATA = ["sphere", "digits"]
 WIDTHS = (1.0, 4.0, 16.0, 64.0, 256.0)  # of the ridge regression's kernel, times the graph's
-MAPS = {"refit": "eigenvectors of the graph of all", "nystrom": "Nyström", "encoder": "encoder"}
-WAY_OUT = "delete it to compute its cell again, or pass --fresh true to start anew"  # of damaged maps
 
 
 class Cloud(NamedTuple):
@@ -48,20 +42,18 @@ class Cloud(NamedTuple):
 
     Attributes:
         train, heldout: points.
-        colour: of the held-out ones, in figures.
         truth: eigenfunctions at the held-out points ``(M, k)`` where they are known.
     """
 
     train: Tensor
     heldout: Tensor
-    colour: Numbers
     truth: Numbers | None = None
 
 
 def parametric(
     out: Path = Path("runs/parametric"),
-    data: list[str] = DATA,
-    encoders: list[str] = SHOWN,
+    data: list[str] = NAMES,
+    encoders: list[str] = KINDS,
     points: int = 2000,
     neighbors: int = 10,
     batch: int = 512,
@@ -69,7 +61,6 @@ def parametric(
     rate: float = 3e-3,
     seeds: int = 10,
     trainer: Flags = TRAINER,
-    data_dir: Path | None = None,
     quick: bool = False,
     fresh: bool = False,
 ) -> None:
@@ -77,17 +68,15 @@ def parametric(
 
     Args:
         out: folder of metrics.json, the figures, the trained encoders and what is finished.
-        data: which of sphere, swiss_roll, digits, mnist.
-        encoders: edges and points: spectral loss on mini-batches of edges of the whole graph, or of points with a graph
-            of their own; spectralnet and neuralef: those losses on mini-batches of edges.
+        data: sphere, digits.
+        encoders: their losses on mini-batches of edges; edges: the spectral loss; spectralnet, neuralef.
         points: of each data set at most; a fifth of every set is held out.
         neighbors: k of the graphs.
-        batch: edges or points in a mini-batch.
+        batch: edges in a mini-batch.
         width: of the encoder's three hidden layers.
         rate: the largest learning rate.
         seeds: number of trainings of each kind, with other splits.
         trainer: flags of Lightning's Trainer.
-        data_dir: folder of the MNIST test set; default: that of TORCH_LAPEIG_DATA.
         quick: a short training on a sphere.
         fresh: start anew where the folder holds a run already.
     """
@@ -96,13 +85,11 @@ def parametric(
         trainer = {**trainer, "max_steps": 250}
     _check(data, encoders, points, seeds)
     run = Run(out, locals())
-    training = Training(run, points, neighbors, batch, width, rate, trainer, data_dir)
+    training = Training(run, points, neighbors, batch, width, rate, trainer)
     cases = [(name, seed, kind) for name in data for seed in range(seeds) for kind in encoders]
-    cells = run.cells("training", training.once, cases, keeps=["encoder.pt", "maps.pt"])
+    cells = run.cells("training", training.once, cases, keeps=["encoder.pt"])
     metrics = summary(cells, data, encoders, seeds)
     run.figure("angles", angles_figure(metrics), dpi=90)
-    paths = {name: run.folder("training", name, 0, encoders[0]) / "maps.pt" for name in data}
-    run.figure("maps", maps_figure({name: load_tensors(path, WAY_OUT) for name, path in paths.items()}), dpi=80)
     run.finish(metrics, *angle_tables(metrics))
 
 
@@ -117,30 +104,27 @@ class Training:
     width: int
     rate: float
     trainer: Flags
-    data_dir: Path | None
 
     def once(self, name: str, seed: int, kind: str) -> dict[str, Any]:
         """Train one, save it, and compare it with the ways that need none."""
         rule = KNN(self.neighbors, "union")
-        exact = reference(name, self.points, rule, seed, self.data_dir)
-        _, objective, sampling = ENCODERS[kind]
+        exact = reference(name, self.points, rule, seed)
         torch.manual_seed(seed)
-        encoder = Encoder(exact.cloud.train, COMPONENTS[name], self.width, self.rate, objective)
-        batches = MiniBatches(exact.cloud.train, exact.graph, rule, sampling, self.batch, seed)
+        encoder = Encoder(exact.cloud.train, COMPONENTS[name], self.width, self.rate, ENCODERS[kind][1])
+        batches = MiniBatches(exact.cloud.train, exact.graph, self.batch, seed)
         folder = self.run.folder("training", name, seed, kind)
         start = time.perf_counter()
         train(folder, encoder, batches, self.trainer, seed)
         seconds = time.perf_counter() - start
-        result, maps = assess(encoder, exact)
-        save(folder / "encoder.pt", encoder.state_dict())
-        save(folder / "maps.pt", {"colour": torch.from_numpy(exact.cloud.colour), **maps})
-        return {**result, "training_seconds": seconds}
+        with replacing(folder / "encoder.pt") as part:
+            torch.save(encoder.state_dict(), part)
+        return {**assess(encoder, exact), "training_seconds": seconds}
 
 
 @lru_cache(maxsize=1)  # of the trainings that follow each other with the same split
-def reference(name: str, points: int, rule: KNN, seed: int, data_dir: Path | None) -> Reference:
+def reference(name: str, points: int, rule: KNN, seed: int) -> Reference:
     """Return the split of a seed, and what needs no encoder."""
-    return Reference.of(load(name, points, seed, data_dir), COMPONENTS[name], rule)
+    return Reference.of(load(name, points, seed), COMPONENTS[name], rule)
 
 
 def _check(data: list[str], encoders: list[str], points: int, seeds: int) -> None:
@@ -151,32 +135,17 @@ def _check(data: list[str], encoders: list[str], points: int, seeds: int) -> Non
     check_least("points", points, 100)
 
 
-def save(path: Path, content: dict[str, Tensor]) -> None:
-    """Write tensors, all or none."""
-    with replacing(path) as part:
-        torch.save(content, part)
-
-
-def load(name: str, points: int, seed: int, data_dir: Path | None) -> Cloud:
+def load(name: str, points: int, seed: int) -> Cloud:
     """Return a data set, another split for each seed."""
     if name == "digits":
         split = digits(seed=seed)
-        return Cloud(split.train, split.heldout, split.heldout_labels.numpy())
-    if name == "mnist":
-        x, labels = mnist_test(data_dir)
-        order = torch.randperm(len(x), generator=torch.Generator().manual_seed(seed))[:points]
-        train, heldout = order[len(order) // 5 :], order[: len(order) // 5]
-        return Cloud(x[train], x[heldout], labels[heldout].numpy())
+        return Cloud(split.train, split.heldout)
     new = points // 5
-    if name == "swiss_roll":
-        roll, along = make_swiss_roll(points, random_state=seed)
-        x = torch.from_numpy(roll).float()
-        return Cloud(x[new:], x[:new], along[:new])
     sphere = MANIFOLDS["sphere"]()
     u = sphere.sample(points, 0.0, np.random.default_rng(seed))
     x = torch.from_numpy(sphere.embed(u)).float()
     modes = [mode.function(u[:new]) for mode in sphere.modes[1 : COMPONENTS["sphere"] + 1]]
-    return Cloud(x[new:], x[:new], u[:new, 0], np.stack(modes, 1))
+    return Cloud(x[new:], x[:new], np.stack(modes, 1))
 
 
 class Reference(NamedTuple):
@@ -235,8 +204,8 @@ def regressed(cloud: Cloud, graph: Graph, exact: Numbers) -> Numbers:
 
 
 @torch.no_grad()
-def assess(encoder: Encoder, reference: Reference) -> tuple[dict[str, float], dict[str, Tensor]]:
-    """Return angles between the encoder's span, exact eigenvectors and other ways, and held-out maps."""
+def assess(encoder: Encoder, reference: Reference) -> dict[str, float]:
+    """Return angles between the encoder's span, exact eigenvectors and other ways."""
     cloud, refit_new = reference.cloud, reference.refit_new
     y = encoder(cloud.train)
     start = time.perf_counter()
@@ -254,15 +223,13 @@ def assess(encoder: Encoder, reference: Reference) -> tuple[dict[str, float], di
     if cloud.truth is not None:
         truth = {**values, "refit": refit_new}
         result |= {f"truth_{name}": mean_angle(value, cloud.truth) for name, value in truth.items()}
-    functions = {"refit": refit_new, "nystrom": reference.nystrom, "encoder": y_new.numpy()}
     try:
         whitening = Whitening(y.shape[1]).fit(y, reference.graph)
     except ValueError:  # outputs that do not vary in k directions: the training has failed
         result |= {"failed": 1.0}
     else:
-        functions["encoder"] = whitening(y_new).numpy()
         result |= {"failed": 0.0, "energy": float(whitening.eigenvalues_.sum() / reference.eigenvalues.sum())}
-    return result, {name: torch.from_numpy(_turned(f, refit_new)[:, :2]) for name, f in functions.items()}
+    return result
 
 
 def _angles(a: Numbers, b: Numbers) -> Numbers:
@@ -283,13 +250,6 @@ def mean_angle(a: Numbers, b: Numbers) -> float:
 def largest_angle(a: Numbers, b: Numbers) -> float:
     """Return the largest one."""
     return float(_angles(a, b).max())
-
-
-def _turned(y: Numbers, reference: Numbers) -> Numbers:
-    """Return columns of unit length, rotated as near to the reference as possible: eigenbases are free."""
-    unit, aim = (v / np.linalg.norm(v, axis=0) for v in (y, reference))
-    turned: Numbers = unit @ orthogonal_procrustes(unit, aim)[0]
-    return turned
 
 
 def summary(cells: dict[Any, dict[str, float]], data: list[str], kinds: list[str], seeds: int) -> dict[str, Any]:
@@ -366,19 +326,4 @@ def angles_figure(metrics: dict[str, Any]) -> Figure:
         panel.legend(frameon=False, fontsize=8)
         panel.spines[["top", "right"]].set_visible(False)
     panels[0].set_ylabel("mean principal angle (degrees)")
-    return figure
-
-
-def maps_figure(maps: dict[str, dict[str, Tensor]]) -> Figure:
-    """Rows: data sets; columns: the first two eigenfunctions at held-out points by each method."""
-    figure = Figure(figsize=(9, 2.7 * len(maps)), layout="constrained")
-    for row, (name, found) in zip(figure.subplots(len(maps), len(MAPS), squeeze=False), maps.items(), strict=True):
-        colours = "viridis" if found["colour"].is_floating_point() else "tab10"
-        for panel, (method, title) in zip(row, MAPS.items(), strict=True):
-            panel.scatter(*found[method].T, s=3, c=found["colour"], cmap=colours, lw=0, rasterized=True)
-            panel.set(xticks=[], yticks=[])
-            panel.spines[:].set_color("0.8")
-            if name == next(iter(maps)):
-                panel.set_title(title, fontsize=10)
-        row[0].set_ylabel(name.replace("_", " "))
     return figure

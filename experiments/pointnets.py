@@ -1,4 +1,4 @@
-"""Networks of point clouds: with Laplacian eigenmaps inside, DGCNN and PointNet, all of about one size.
+"""Networks of point clouds: with Laplacian eigenmaps inside, and DGCNN, of about one size.
 
 Each is a module from points ``(B, N, channels)`` and a mask ``(B, N)`` to a vector of each cloud, of ``width`` numbers.
 """
@@ -74,31 +74,15 @@ def heat(vectors: Tensor, projected: Tensor) -> tuple[Tensor, Tensor]:
     return torch.stack(signatures, -1), torch.stack(traces, -1)
 
 
-class Perceptron(nn.Module):
-    """Replacement of the layer: numbers of the same shapes from each point separately, and their means."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layers = nn.Sequential(nn.Linear(FEATURES, 32), nn.ReLU(), nn.Linear(32, 2 * TIMES))
-
-    def forward(self, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """Return ``(B, N, TIMES)`` and ``(B, TIMES)`` of features ``(B, N, d)``."""
-        of_points, for_clouds = self.layers(x).chunk(2, -1)
-        return of_points, (for_clouds * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)
-
-
 class Points(Body):
     """Points → features → numbers of each point and of the cloud → one perceptron for all points → maximum and mean.
 
-    With `HeatSignatures` in the middle it is the network with the layer inside, with a `Perceptron` a PointNet (Qi et
-    al. 2017), which looks at each point alone.
-
     Args:
-        channels: of the points. signatures: what is in the middle.
-        frozen: what is in the middle sees the points instead of features, and no gradient goes through it.
+        channels: of the points. signatures: in the middle.
+        frozen: the signatures are those of the points instead of features, and no gradient goes through them.
     """
 
-    def __init__(self, channels: int, signatures: nn.Module, frozen: bool = False) -> None:
+    def __init__(self, channels: int, signatures: HeatSignatures, frozen: bool = False) -> None:
         super().__init__()
         self.frozen = frozen
         self.lift = nn.Linear(channels, FEATURES, bias=False)
@@ -111,7 +95,7 @@ class Points(Body):
         nn.init.zeros_(last.bias)
         self.signatures = signatures
         self.width = 128 + TIMES
-        self.at_layer = 0.0  # norm of the latest gradient that left what is in the middle
+        self.at_layer = 0.0  # norm of the latest gradient that left the signatures
 
     def features(self, x: Tensor) -> Tensor:
         """Return ``(B, N, FEATURES)`` of points ``(B, N, channels)``."""
@@ -192,5 +176,4 @@ NETWORKS: dict[str, Callable[[int, int, int], Body]] = {
     "layer": lambda channels, k, vectors: Points(channels, HeatSignatures(k, vectors)),
     "frozen": lambda channels, k, vectors: Points(channels, HeatSignatures(k, vectors), frozen=True),
     "dgcnn": lambda channels, k, vectors: DGCNN(channels, k),
-    "pointnet": lambda channels, k, vectors: Points(channels, Perceptron()),
 }

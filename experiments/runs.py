@@ -15,14 +15,11 @@ import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
 from importlib.metadata import version
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 from zipfile import BadZipFile, ZipFile
 
-import cloudpickle
 import torch
 import yaml
 from joblib import Parallel, delayed, parallel_config
@@ -198,7 +195,8 @@ class Run:
         record("record", _command(sys.argv[1:]), flat({**metrics, **times}), shown, self.out)
         for table in tables:
             Console(width=None if sys.stdout.isatty() else 120).print(table)
-        print(f"{self.out / 'metrics.json'} and figures written in {elapsed:.0f} s")
+        figures = " and figures" if any(self.out.glob("*.png")) else ""
+        print(f"{self.out / 'metrics.json'}{figures} written in {elapsed:.0f} s")
 
 
 @contextmanager
@@ -241,27 +239,15 @@ def _computed(
         for case in cases:
             yield _timed(compute, case)
         return
-    with TemporaryDirectory() as folder, parallel_config("loky", inner_max_num_threads=1):
-        path = Path(folder) / "compute.pickle"  # what it closes over is loaded once in each process, not with each case
-        path.write_bytes(cloudpickle.dumps(compute))
+    with parallel_config("loky", inner_max_num_threads=1):
         workers = Parallel(n_jobs=-1 if jobs is None else jobs, return_as="generator_unordered")
-        yield from workers(delayed(_timed_in_worker)(path, case) for case in cases)
+        yield from workers(delayed(_timed)(compute, case) for case in cases)
 
 
 def _timed(compute: Callable[..., Result], case: Case) -> tuple[Case, Result, float]:
     start = time.process_time()
     result = compute(*case)
     return case, result, time.process_time() - start
-
-
-@cache
-def _loaded(path: Path) -> Callable[..., Result]:
-    compute: Callable[..., Result] = cloudpickle.loads(path.read_bytes())
-    return compute
-
-
-def _timed_in_worker(path: Path, case: Case) -> tuple[Case, Result, float]:
-    return _timed(_loaded(path), case)
 
 
 def table(title: str, columns: Iterable[str], rows: Iterable[Iterable[str]]) -> Table:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,17 +29,17 @@ VARIANTS = {
     "layer": "network with the layer",
     "frozen": "the same, its graph frozen",
     "dgcnn": "DGCNN",
-    "pointnet": "PointNet",
     "quantiles": "forest on quantiles of distances",
     "signatures": "forest on fixed signatures",
 }
-# Each network's rate of Adam, and its epochs in multiples of the layer's: as many as take as long on one thread.
-RATES = {"layer": 0.005, "frozen": 0.005, "dgcnn": 0.002, "pointnet": 0.002}
-LENGTHS = {"layer": 1, "frozen": 1, "dgcnn": 2, "pointnet": 6}
-# PointNet is behind DGCNN on both tasks, and is run where it is named.
-COMPARED = ["layer", "frozen", "dgcnn", "quantiles", "signatures"]
-NAMES = list(SHAPES)
+RATES = {"layer": 0.005, "frozen": 0.005, "dgcnn": 0.002}  # of Adam
+LENGTHS = {"dgcnn": 2}  # epochs in multiples of the layer's; with as many DGCNN takes half as long again
+COMPARED, NAMES = list(VARIANTS), list(SHAPES)
 LEVELS = 64  # quantiles of a cloud's distances
+NOISE, SPREAD = (
+    0.05,
+    0.3,
+)  # deviation of the coordinates' noise, at a root mean square radius of 1; of nuisance channels
 
 
 def spectral_layer(
@@ -52,13 +53,9 @@ def spectral_layer(
     clouds: int = 80,
     heldout: int = 512,
     points: tuple[int, int] = (48, 64),
-    noise: float = 0.05,
-    spread: float = 0.3,
     pca: bool = False,
     neighbors: int = 6,
     eigenvectors: int = 12,
-    rates: dict[str, float] = RATES,
-    lengths: dict[str, int] = LENGTHS,
     batch: int = 16,
     trainer: Flags = TRAINER,
     quick: bool = False,
@@ -69,9 +66,9 @@ def spectral_layer(
     Args:
         out: folder of metrics.json, the figures and what is finished.
         shapes: the classes: sphere, torus, cylinder, moebius, rings, trefoil, helix, roll.
-        variants: layer, frozen, dgcnn, pointnet (networks of one size; frozen is that with the layer, whose
-            graph is the one of the points and is not learned); quantiles, signatures (forests on features that are not
-            learned: quantiles of the distances of a cloud; heat kernel signatures of its own graph).
+        variants: layer, frozen, dgcnn (networks of one size; frozen is that with the layer, whose graph is the one of
+            the points and is not learned); quantiles, signatures (forests on features that are not learned: quantiles
+            of the distances of a cloud; heat kernel signatures of its own graph).
         nuisance: numbers of channels of noise beside the three coordinates; each is a task of its own.
         seeds: trainings of each variant and task, each with its own clouds.
         first_seed: number of the first one.
@@ -79,46 +76,41 @@ def spectral_layer(
         clouds: of training.
         heldout: clouds of the test; a quarter as many for the learning curve.
         points: fewest and most points of a cloud.
-        noise: standard deviation of the coordinates' noise, at a root mean square radius of 1.
-        spread: standard deviation of the nuisance channels.
         pca: reduce the channels of all clouds to three, by PCA of the points of training, which needs no label.
         neighbors: k of the graphs.
         eigenvectors: of each graph, the constant one included.
-        rates: learning rate of each network.
-        lengths: epochs of each network, in multiples of the Trainer's.
         batch: clouds in a step.
         trainer: flags of Lightning's Trainer.
-        quick: three classes, one seed, no nuisance, 15 epochs, layer, pointnet and the forests.
+        quick: three classes, one seed, no nuisance, 15 epochs, without dgcnn.
         fresh: start anew where the folder holds a run already.
     """
     if quick:
         shapes, nuisance, seeds = ["sphere", "torus", "rings"], [0], 1
-        variants, lengths = ["layer", "pointnet", "quantiles", "signatures"], {"layer": 1, "pointnet": 1}
-        restarts = 0
+        variants, restarts = ["layer", "frozen", "quantiles", "signatures"], 0
         clouds, heldout, points, neighbors, eigenvectors = 48, 96, (36, 48), 5, 10
         trainer = {**trainer, "max_epochs": 15, "check_val_every_n_epoch": 5, "log_every_n_steps": 3}
-    _check(shapes, variants, nuisance, seeds, points, neighbors, eigenvectors, rates, lengths)
+    check_names("shapes", shapes, NAMES)
+    check_names("variants", variants, VARIANTS)
+    check_least("seeds", seeds, 1)
+    check_least("nuisance", min(nuisance, default=-1), 0)
+    if not neighbors < points[0] <= points[1] or not points[1] // (neighbors + 1) < eigenvectors < points[0]:
+        raise Refusal(
+            f"--points must be [n, m] with k = {neighbors} < n ≤ m, and --eigenvectors more than m / (k + 1) (the "
+            f"components that a graph may have) and less than n, got {list(points)} and {eigenvectors}"
+        )
     run = Run(out, locals())
     counts = {"train": clouds, "validation": heldout // 4, "test": heldout}
-    maker = Maker(shapes, counts, points, noise, spread, pca)
-    training = Training(run, maker, neighbors, eigenvectors, rates, lengths, batch, trainer)
-    compare(run, training, variants, nuisance, list(range(first_seed, first_seed + seeds)), restarts)
-
-
-def compare(
-    run: Run, training: Training, variants: list[str], nuisance: list[int], seeds: list[int], restarts: int
-) -> None:
-    """Compute all cells, and say what came out."""
-    forest = Forest(training.maker, training.neighbors, training.eigenvectors)
-    cases = [(variant, channels, seed) for seed in seeds for channels in nuisance for variant in variants]
-    cells = run.cells("forest", forest, [case for case in cases if case[0] not in NETWORKS])
+    training = Training(run, Maker(shapes, counts, points, pca), neighbors, eigenvectors, batch, trainer)
+    numbers = list(range(first_seed, first_seed + seeds))
+    cases = [(variant, channels, seed) for seed in numbers for channels in nuisance for variant in variants]
+    cells = run.cells("forest", partial(forest, training), [case for case in cases if case[0] not in NETWORKS])
     cells |= restarted(run, training, [case for case in cases if case[0] in NETWORKS], restarts)
     metrics = {
-        f"nuisance={c}": {variant: summary([cells[variant, c, seed] for seed in seeds]) for variant in variants}
+        f"nuisance={c}": {variant: summary([cells[variant, c, seed] for seed in numbers]) for variant in variants}
         for c in nuisance
     }
-    run.figure("spectral_layer", results_figure(metrics, cells, nuisance[-1], seeds), dpi=80)
-    run.finish({**metrics, "seeds": len(seeds)}, *results_tables(metrics, len(seeds)))
+    run.figure("spectral_layer", results_figure(metrics, cells, nuisance[-1], numbers), dpi=80)
+    run.finish({**metrics, "seeds": seeds}, *results_tables(metrics, seeds))
 
 
 def restarted(run: Run, training: Training, cases: list[Any], restarts: int) -> dict[Any, dict[str, Any]]:
@@ -139,42 +131,9 @@ def restarted(run: Run, training: Training, cases: list[Any], restarts: int) -> 
 
 
 def failed(cell: dict[str, Any]) -> bool:
-    """Whether a training failed, by its own losses: one is not finite, or the network has not learned its clouds.
-
-    That is a mean loss of more than half of that of guessing over the last tenth of the steps.
-    """
-    losses = np.array(cell["history"]["loss"])
-    guessing = math.log(len(cell["by_class"]))
+    """Return whether a loss is not finite, or the last tenth of the steps has more than half the loss of guessing."""
+    losses, guessing = np.array(cell["history"]["loss"]), math.log(cell["classes"])
     return bool(not np.isfinite(losses).all() or losses[-max(1, len(losses) // 10) :].mean() > guessing / 2)
-
-
-def _check(
-    shapes: list[str],
-    variants: list[str],
-    nuisance: list[int],
-    seeds: int,
-    points: tuple[int, int],
-    neighbors: int,
-    eigenvectors: int,
-    rates: dict[str, float],
-    lengths: dict[str, int],
-) -> None:
-    """Raise unless names are known and every cloud has more eigenvectors than components, and enough points."""
-    check_names("shapes", shapes, NAMES)
-    check_names("variants", variants, VARIANTS)
-    networks = [variant for variant in variants if variant in NETWORKS]
-    for option, given in (("rates", rates), ("lengths", lengths)):
-        if missing := [name for name in networks if name not in given]:
-            raise Refusal(f"--{option} must have a number for each network, got none for {', '.join(missing)}")
-    check_least("seeds", seeds, 1)
-    if not nuisance or min(nuisance) < 0:
-        raise Refusal(f"--nuisance must be numbers of channels, at least one of them, got {nuisance}")
-    fewest, most = points
-    if not neighbors < fewest <= most or not most // (neighbors + 1) < eigenvectors < fewest:
-        raise Refusal(
-            f"--points must be [n, m] with k = {neighbors} < n ≤ m, and --eigenvectors more than m / (k + 1) (the "
-            f"components that a graph may have) and less than n, got {list(points)} and {eigenvectors}"
-        )
 
 
 @dataclass(frozen=True)
@@ -184,15 +143,13 @@ class Maker:
     shapes: list[str]
     counts: dict[str, int]
     points: tuple[int, int]
-    noise: float
-    spread: float
     pca: bool = False
 
     def __call__(self, channels: int, seed: int) -> dict[str, Clouds]:
         """The clouds of each part."""
         generator = torch.Generator().manual_seed(seed)
         parts = {
-            part: make_clouds(self.shapes, count, self.points, self.noise, channels, self.spread, generator)
+            part: make_clouds(self.shapes, count, self.points, NOISE, channels, SPREAD, generator)
             for part, count in self.counts.items()
         }
         if not self.pca:
@@ -209,8 +166,6 @@ class Training:
     maker: Maker
     neighbors: int
     eigenvectors: int
-    rates: dict[str, float]
-    lengths: dict[str, int]
     batch: int
     trainer: Flags
 
@@ -221,54 +176,44 @@ class Training:
         seed += 1000 * attempt
         torch.manual_seed(seed)
         body = NETWORKS[variant](clouds["train"].points.shape[-1], self.neighbors, self.eigenvectors)
-        module = Classifier(body, len(self.maker.shapes), self.rates[variant], seed)
+        module = Classifier(body, len(self.maker.shapes), RATES[variant], seed)
         data = CloudsModule(clouds, self.batch, seed)
-        steps = train(folder, module, data, longer(self.trainer, self.lengths[variant]), seed).global_step
-        return {**outcome(module, data.parts["test"], len(self.maker.shapes)), "steps": steps}
+        steps = train(folder, module, data, longer(self.trainer, LENGTHS.get(variant, 1)), seed).global_step
+        return {**outcome(module, data.parts["test"]), "classes": len(self.maker.shapes), "steps": steps}
 
 
-@dataclass(frozen=True)
-class Forest:
-    """Extremely randomised trees on features that are not learned; arguments as those of `spectral_layer`."""
+def forest(training: Training, variant: str, channels: int, seed: int) -> dict[str, Any]:
+    """Fit extremely randomised trees on features that are not learned, and test."""
+    start = time.process_time()
+    clouds = training.maker(channels, seed)
+    of = {part: features(training, variant, clouds[part]) for part in ("train", "test")}
+    trees = ExtraTreesClassifier(500, random_state=seed).fit(of["train"], clouds["train"].labels.numpy())
+    accuracy = trees.score(of["test"], clouds["test"].labels.numpy())
+    return {"accuracy": accuracy, "seconds": time.process_time() - start}
 
-    maker: Maker
-    neighbors: int
-    eigenvectors: int
 
-    def __call__(self, variant: str, channels: int, seed: int) -> dict[str, Any]:
-        """Fit, and test."""
-        start = time.process_time()
-        clouds = self.maker(channels, seed)
-        features = {part: self._features(variant, clouds[part]) for part in ("train", "test")}
-        forest = ExtraTreesClassifier(500, random_state=seed).fit(features["train"], clouds["train"].labels.numpy())
-        right = torch.from_numpy(forest.predict(features["test"])) == clouds["test"].labels
-        return {**accuracies(right, clouds["test"], len(self.maker.shapes)), "seconds": time.process_time() - start}
-
-    @torch.no_grad()
-    def _features(self, variant: str, clouds: Clouds) -> Numbers:
-        if variant == "quantiles":
-            levels = torch.linspace(0, 1, LEVELS)
-            inside = (x[mask] for x, mask in zip(clouds.points, clouds.mask, strict=True))
-            return torch.stack([torch.pdist(x).quantile(levels) for x in inside]).numpy().astype(np.float64)
-        layer = HeatSignatures(self.neighbors, self.eigenvectors)
-        of_points, of_clouds = layer(clouds.points, clouds.mask)
-        inside = (rows[mask] for rows, mask in zip(of_points, clouds.mask, strict=True))
-        spread = torch.stack([rows.quantile(torch.linspace(0, 1, 9), 0).flatten() for rows in inside])
-        return torch.cat([spread, of_clouds], 1).numpy().astype(np.float64)
+@torch.no_grad()
+def features(training: Training, variant: str, clouds: Clouds) -> Numbers:
+    """Return quantiles of distances of each cloud, or of signatures of its graph, and their traces."""
+    if variant == "quantiles":
+        levels = torch.linspace(0, 1, LEVELS)
+        inside = (x[mask] for x, mask in zip(clouds.points, clouds.mask, strict=True))
+        return torch.stack([torch.pdist(x).quantile(levels) for x in inside]).numpy().astype(np.float64)
+    layer = HeatSignatures(training.neighbors, training.eigenvectors)
+    of_points, of_clouds = layer(clouds.points, clouds.mask)
+    inside = (rows[mask] for rows, mask in zip(of_points, clouds.mask, strict=True))
+    spread = torch.stack([rows.quantile(torch.linspace(0, 1, 9), 0).flatten() for rows in inside])
+    return torch.cat([spread, of_clouds], 1).numpy().astype(np.float64)
 
 
 def longer(trainer: Flags, times: int) -> Flags:
-    """Flags of a training that is ``times`` as long, with as many validations."""
+    """Return flags of a training that is ``times`` as long, with as many validations."""
     lengths = ("max_epochs", "max_steps", "check_val_every_n_epoch")
     return {**trainer, **{name: times * trainer[name] for name in lengths if (trainer.get(name) or -1) > 0}}
 
 
 class CloudsModule(LightningDataModule):
-    """Clouds for training, validation and test.
-
-    Args:
-        parts: the clouds of each. batch: clouds in a step of the training. seed: of their order.
-    """
+    """Clouds for training, validation and test; ``batch`` in a step of the training, and the seed of their order."""
 
     def __init__(self, parts: dict[str, Clouds], batch: int, seed: int) -> None:
         super().__init__()
@@ -319,8 +264,8 @@ class Classifier(LightningModule):
     def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
         """Note the step, with the norm of the gradient before it is clipped, if it is."""
         norm = torch.nn.utils.get_total_norm([p.grad for p in self.parameters() if p.grad is not None])
-        self._latest |= {"gradient": float(norm), "at_layer": getattr(self.body, "at_layer", 0.0)}
-        self._latest |= {"seconds": time.process_time() - self._start}
+        seconds = time.process_time() - self._start
+        self._latest |= {"gradient": float(norm), "at_layer": getattr(self.body, "at_layer", 0.0), "seconds": seconds}
         self.log_dict(self._latest)
         for name, value in self._latest.items():
             self.history[name].append(value)
@@ -336,26 +281,26 @@ class Classifier(LightningModule):
         self.history["accuracy"].append(float(self.trainer.callback_metrics["accuracy"]))
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """With what was noted."""
+        """Save the history."""
         checkpoint["history"] = self.history
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """With what was noted."""
+        """Load the history."""
         self.history = checkpoint["history"]
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
-        """Adam."""
+        """Return Adam."""
         return torch.optim.Adam(self.parameters(), self.rate)
 
 
 @torch.no_grad()
-def outcome(module: Classifier, test: Clouds, classes: int) -> dict[str, Any]:
-    """What is kept of a training: accuracy on the test clouds, in all and by class, and the history."""
+def outcome(module: Classifier, test: Clouds) -> dict[str, Any]:
+    """Return what is kept of a training: accuracy on the test clouds, and the history."""
     module.eval()
     chunks = zip(test.points.split(64), test.mask.split(64), strict=True)
     right = torch.cat([module(x, mask).argmax(1) for x, mask in chunks]) == test.labels
     return {
-        **accuracies(right, test, classes),
+        "accuracy": float(right.float().mean()),
         "bandwidth_factor": getattr(getattr(module.body, "signatures", None), "bandwidth_factor", None),
         "parameters": sum(p.numel() for p in module.parameters()),
         "seconds": sum(module.history["seconds"]),
@@ -363,18 +308,11 @@ def outcome(module: Classifier, test: Clouds, classes: int) -> dict[str, Any]:
     }
 
 
-def accuracies(right: Tensor, test: Clouds, classes: int) -> dict[str, Any]:
-    """In all and by class."""
-    by_class = [float(right[test.labels == label].float().mean()) for label in range(classes)]
-    return {"accuracy": float(right.float().mean()), "by_class": by_class}
-
-
 def summary(cells: list[dict[str, Any]]) -> dict[str, Any]:
-    """Over seeds: accuracy with its interval; of networks gradients of all steps, and trainings that `failed`."""
+    """Return accuracy over seeds; of networks gradients of all steps, and trainings that `failed`."""
     accuracy = np.array([cell["accuracy"] for cell in cells])
     found = {
         "accuracy": {**mean_and_interval(accuracy), "least": float(accuracy.min())},
-        "by_class": np.mean([cell["by_class"] for cell in cells], axis=0).tolist(),
         "seconds": float(np.median([cell["seconds"] for cell in cells])),
     }
     if "history" not in cells[0]:
@@ -383,7 +321,6 @@ def summary(cells: list[dict[str, Any]]) -> dict[str, Any]:
     finite = np.isfinite(history["loss"]) & np.isfinite(history["gradient"])
     return found | {
         "failed": sum(failed(cell) for cell in cells),
-        "trainings": [cell["trainings"] for cell in cells],
         "restarts": sum(cell["trainings"] - 1 for cell in cells),
         "gradient": quantiles(history["gradient"]),
         "at_layer": quantiles(history["at_layer"]),
@@ -406,20 +343,15 @@ def results_tables(metrics: dict[str, Any], seeds: int) -> list[Table]:
     rows = []
     for variant in tasks[0][1]:
         found = [by_variant[variant] for _, by_variant in tasks]
-        network = found[0] if "steps" in found[0] else None
-        rows.append(
-            [
-                VARIANTS[variant],
-                *(plus_minus(one["accuracy"], 3) for one in found),
-                " / ".join(f"{one['accuracy']['least']:.2f}" for one in found),
-                " / ".join(str(one["restarts"]) for one in found) if network else "–",
-                " / ".join(str(one["failed"]) for one in found) if network else "–",
-                f"{network['parameters']:,}" if network else "–",
-                f"{network['steps'] // seeds:,}" if network else "–",
-                f"{network['milliseconds']:.0f}" if network else "–",
-                f"{np.mean([one['seconds'] for one in found]):.1f}",
-            ]
-        )
+        of_networks = ["–"] * 5
+        if "steps" in found[0]:
+            of_networks = [" / ".join(str(one[key]) for one in found) for key in ("restarts", "failed")]
+            of_networks += [f"{found[0]['parameters']:,}", f"{found[0]['steps'] // seeds:,}"]
+            of_networks += [f"{found[0]['milliseconds']:.0f}"]
+        least = " / ".join(f"{one['accuracy']['least']:.2f}" for one in found)
+        seconds = f"{np.mean([one['seconds'] for one in found]):.1f}"
+        means = [plus_minus(one["accuracy"], 3) for one in found]
+        rows.append([VARIANTS[variant], *means, least, *of_networks, seconds])
     columns = [f"{task} channels of noise" for task, _ in tasks]
     columns = ["", *columns, "least of the seeds", "restarts", "failed", "parameters", "steps", "ms a step", "seconds"]
     tables = [table("accuracy on held-out clouds, mean ± 95 % interval", columns, rows)]
@@ -444,13 +376,11 @@ def results_figure(
     variants = list(next(iter(metrics.values())))
     width = 0.8 / len(variants)
     for i, variant in enumerate(variants):
-        found = [by_variant[variant]["accuracy"] for by_variant in metrics.values()]
-        at = np.arange(len(found)) + (i - (len(variants) - 1) / 2) * width
-        for place, accuracy in zip(at, found, strict=True):
-            bars.scatter(
-                np.full(len(seeds), place - 0.2 * width), accuracy["seeds"], s=9, lw=0, color=f"C{i}", alpha=0.7
-            )
-            mark: dict[str, Any] = {"fmt": "_", "ms": 9, "mew": 2, "lw": 1.2, "color": f"C{i}"}
+        mark: dict[str, Any] = {"fmt": "_", "ms": 9, "mew": 2, "lw": 1.2, "color": f"C{i}"}
+        for task, by_variant in enumerate(metrics.values()):
+            accuracy, place = by_variant[variant]["accuracy"], task + (i - (len(variants) - 1) / 2) * width
+            left = [place - 0.2 * width] * len(seeds)
+            bars.scatter(left, accuracy["seeds"], s=9, lw=0, color=f"C{i}", alpha=0.7)
             bars.errorbar(place + 0.2 * width, accuracy["mean"], accuracy["interval"] or 0, **mark)
         bars.plot([], [], "s", color=f"C{i}", label=VARIANTS[variant])
         if variant not in NETWORKS:

@@ -16,16 +16,7 @@ from rich.table import Table
 from torch import Tensor
 
 from experiments import data
-from experiments.fewlabels import (
-    COLUMNS,
-    PLAIN,
-    PRIOR,
-    WEIGHTINGS,
-    Method,
-    Points,
-    Transduction,
-    new_points,
-)
+from experiments.fewlabels import COLUMNS, PLAIN, PRIOR, WEIGHTINGS, Method, Points, Transduction, new_points
 from experiments.metrics import mean_and_interval, plus_minus
 from experiments.runs import Refusal, Run, check_least, check_names, table
 from experiments.smoothing import BATCHES, LAYERS, Kind, Problem, Schedule, accuracy, trained
@@ -39,6 +30,7 @@ SET_NAMES = list(SETS)
 LABELS = [1, 5, 10]
 MANY = [1, 10, 100]
 STRENGTHS = [1.0, 10.0]
+BATCH, RATE = 64, 1e-2  # images in a batch, besides up to 32 labelled ones; the largest rate of Adam
 TUNING = 100  # first seed of the splits that choose, none of which is reported
 
 # What the recipe is chosen from, on the digits.
@@ -74,9 +66,7 @@ def weightings(
     labels_new: list[int] = MANY,
     strengths: list[float] = STRENGTHS,
     tuned_at: int = 10,
-    batch: int = 64,
     steps: int = 400,
-    learning_rate: float = 1e-2,
     data_dir: Path | None = None,
     quick: bool = False,
     fresh: bool = False,
@@ -89,14 +79,12 @@ def weightings(
         labels: numbers of labelled images of each class.
         splits: choices of the labelled images for methods on a graph of all points, seeds from 0 on.
         tuning: choices, seeds from 100 on, by which the recipe is chosen on the digits.
-        trainings: splits into training and held-out part, for networks and for methods at new points; 0: none of these.
+        trainings: splits into training and held-out part, for networks and for methods at new points.
         labels_new: numbers of labelled images of each class there.
         strengths: λ of the smoothness. Layer and λ of a data set are those that are best on the other one, or with one
             set alone softmax and the middle λ.
         tuned_at: labelled images of each class where all λ are tried; one of labels_new.
-        batch: images in a batch, besides up to 32 labelled ones.
         steps: of a training.
-        learning_rate: the largest of Adam's.
         data_dir: folder of the MNIST files; default: TORCH_LAPEIG_DATA.
         quick: digits with 1 label a class, few splits, one λ, fewer steps.
         fresh: start anew where the folder holds a run already.
@@ -115,7 +103,7 @@ def weightings(
     found = carried(carry, run, [*COMPARED, recipe._replace(variant=PLAIN)], sets, splits)
     on_graph = {name: summaries(of, str(recipe)) for name, of in found.items()}
     problem = lru_cache(1)(lambda name, seed: Problem.of(data.split_by_class(*points(name), seed=seed)))
-    training = Training(run, problem, recipe, Schedule(steps, batch, learning_rate), labels_new, trainings)
+    training = Training(run, problem, recipe, Schedule(steps, BATCH, RATE), labels_new, trainings)
     metrics = {
         "recipe": {"name": str(recipe), "digits_tuning": choice[recipe], **of_recipe(on_graph, recipe)},
         "graph": on_graph,
@@ -135,7 +123,7 @@ def loaded(sets: list[str], data_dir: Path | None) -> Callable[[str], Points]:
 def _check(given: dict[str, Any]) -> None:
     """Raise unless names are known and numbers allow intervals and batches."""
     check_names("sets", given["sets"], SET_NAMES)
-    for option, least in {"splits": 2, "tuning": 1, "trainings": 2 if given["trainings"] else 0, "steps": 1}.items():
+    for option, least in {"splits": 2, "tuning": 1, "trainings": 2, "steps": 1}.items():
         check_least(option, given[option], least)
     for option, smallest in {"labels": 1, "labels_new": 1, "strengths": 1e-9}.items():
         check_least(option, min(given[option], default=0), smallest)
@@ -189,9 +177,7 @@ class Training:
     seeds: int
 
     def outcome(self, sets: list[str], strengths: list[float], tuned_at: int) -> dict[str, Any]:
-        """Return accuracies at new points, and what each smoothness gains; draws the figure. Nothing without seeds."""
-        if not self.seeds:
-            return {}
+        """Return accuracies at new points, and what each smoothness gains; draws the figure."""
         new = self.run.cells("new", self.on_graph, product(sets, range(self.seeds)))
         kinds = [Kind(*parts) for parts in product(BATCHES, LAYERS, strengths)]
         swept = self.cells(sets, [tuned_at], [ALONE, *kinds])
@@ -332,7 +318,7 @@ def tables(
             f"all points at hand, difference to the recipe, {whole}", metrics["graph"], same, "difference", recipe
         ),
     ]
-    return [*result, *_of_networks(metrics, trainings, tuned_at)] if trainings else result
+    return [*result, *_of_networks(metrics, trainings, tuned_at)]
 
 
 def _of_networks(metrics: dict[str, Any], trainings: int, tuned_at: int) -> list[Table]:

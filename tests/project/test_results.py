@@ -24,7 +24,7 @@ def test_text_and_records_agree():
 
 def test_nothing_of_a_picture_is_cut():
     """Ink that reaches the border of a plot is a label or a legend that does not end there."""
-    pictures = sorted((results.ROOT / "docs" / "images").glob("*.png"))
+    pictures = sorted((results.ROOT / "docs" / "images").rglob("*.png"))
     assert len(pictures) > 9
     assert [picture.name for picture in pictures if touches_border(picture)] == []
 
