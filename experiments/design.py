@@ -1,7 +1,8 @@
-"""Weights of a network that make it as well connected as a budget allows, by gradients of several eigenvalues.
+"""Stiffnesses of a membrane that keep a patch quiet: design of eigenvectors, by their derivatives and by ways without.
 
-The algebraic connectivity λ₂ of the Laplacian is concave in the weights (Fiedler 1973; Boyd 2006). At its maximum under
-a budget several eigenvalues are equal, where λ₂ alone has no gradient. −log Σ_i exp(−β λ_i) / β of the first ones has.
+A membrane −∇·(c ∇u) = λ u on the unit square, held at its edge, has a stiffness c in each finite element, between a
+tenth of its mean and ten times as much. Its first modes shall be small on a patch, Σ_i u_iᵀ W u_i with the mass W of
+the patch, while the first eigenvalue stays above 0.8 of that of the uniform membrane.
 """
 
 from __future__ import annotations
@@ -9,234 +10,377 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib import import_module
-from importlib.util import find_spec
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from rich.table import Table
-from scipy.sparse import csc_array
-from scipy.sparse.linalg import eigsh
+from scipy.sparse import coo_array, diags_array
+from scipy.sparse.linalg import eigsh, splu
+from scipy.spatial import cKDTree
 from torch import Tensor
 
-from experiments.metrics import Numbers, mean_and_interval, plus_minus
+import torch_lapeig
+from experiments.inverse import Membrane, inverse_root, nelson
+from experiments.metrics import Numbers, mean_and_interval
 from experiments.runs import Refusal, Run, check_least, check_names, table
-from torch_lapeig import Graph, Laplacian, eigenpairs, knn_graph
+from experiments.searches import Search, attempt, descend
+from torch_lapeig import eigenpairs
 
 WAYS = {
-    "smooth": "eigenpairs, several eigenvalues",
-    "eigh": "torch.linalg.eigh, the second alone",
-    "by_hand": "eigsh, Hellmann–Feynman by hand",
-    "sdp": "semidefinite program (cvxpy, SCS)",
+    "layer": "eigenpairs",
+    "nelson": "eigsh, Nelson's formula by hand",
+    "fox_kapoor": "eigsh, Fox and Kapoor's sum by hand",
+    "basis": "torch_lapeig.eigh in a reduced basis",
+    "basis_eigh": "torch.linalg.eigh in a reduced basis",
+    "basis_jittered": "torch.linalg.eigh, jitter, in a reduced basis",
+    "eigh": "torch.linalg.eigh",
+    "eigh_jittered": "torch.linalg.eigh, jitter",
+    "masses": "eigenvalues with a little mass on the patch",
+    "compliance": "compliance of the patch",
 }
-NEIGHBORS = 6
-MULTIPLE = 0.01  # relative distance from λ₂ within which eigenvalues are counted as equal to it
-LARGE = 4000  # nodes from which on one network is tried
-SHARPNESS = (5.0, 500.0)  # β λ₂ in the first and the last step
+CELLS = {64: 6, 400: 15, 1000: 23, 4000: 45}  # along a side of the mesh, for about so many free nodes
+MODES = 6  # which cut no pair of equal eigenvalues of the uniform square
+SUMMED, BASIS = 60, 100  # modes of Fox and Kapoor's sum, and of a reduced basis
+ROUNDS = 4  # of descents, each in the basis of modes at its start
+CONTRAST = 2.3  # largest logarithm of c, before its mean is made 1
+PATCH, FILTER = 0.12, 0.06  # radii: of the patch, and of the mean over elements that smooths c
+KEPT = 0.8  # of the first eigenvalue
+ADDED = 1e-3  # mass on the patch over that of the membrane there
+ENDS = {"NaN": "NaN", "cap": "not ended"}
+START = {False: 0.02, True: 0.2}  # size of the random start; the symmetric mean makes it smaller
+JITTER = 1e-5  # of the matrix's diagonal, over the first eigenvalue
 
 
 def design(
     out: Path = Path("runs/design"),
     ways: list[str] = list(WAYS),  # noqa: B006 (never changed)
-    sizes: list[int] = [100, 1000, 4000, 20000],  # noqa: B006
-    seeds: int = 3,
-    steps: int = 300,
-    rate: float = 0.5,
-    columns: int = 10,
-    cap: float = 180.0,
+    sizes: list[int] = [1000, 4000],  # noqa: B006
+    seeds: list[int] = [10, 3],  # noqa: B006
+    symmetric: int = 400,
+    symmetric_seeds: int = 10,
+    iterations: int = 40,
+    cap: float = 60.0,
+    jobs: int = 1,
     quick: bool = False,
     fresh: bool = False,
 ) -> None:
-    """Weights of a network that connect it best under a budget: several eigenvalues against the second alone.
+    """Stiffnesses of a membrane that keep a patch quiet: design of eigenvectors, by their derivatives and without.
 
     Args:
         out: folder of metrics.json and what is finished.
-        ways: smooth, eigh, by_hand, sdp (needs cvxpy: pip install cvxpy).
-        sizes: numbers of nodes, random points of a square, joined to six neighbours; weights add up to the edges.
-        seeds: networks of each size; of 4000 nodes and more one.
-        steps: of Adam on logarithms of the weights.
-        rate: of Adam, which falls to zero along a cosine.
-        columns: eigenvalues after the trivial one in the smooth objective.
-        cap: processor seconds for a network; a way that takes more than half of it is not tried on more nodes.
-        quick: one network of 100 nodes without the program, few steps.
+        ways: layer, nelson, fox_kapoor, basis, basis_eigh, basis_jittered, eigh, eigh_jittered, masses, compliance.
+        sizes: of 64, 400, 1000, 4000 free nodes of meshes with a patch anywhere; ways with jitter are not tried there.
+        seeds: numbers of patches for each of the sizes; a way that takes more than half of the cap tries one.
+        symmetric: free nodes of the mesh with all symmetries of the square.
+        symmetric_seeds: number of starts there.
+        iterations: of L-BFGS, from a random start that is the same for all ways.
+        cap: processor seconds for a design.
+        jobs: processes.
+        quick: one design of 64 nodes, three ways.
         fresh: start anew where the folder holds a run already.
     """
     if quick:
-        ways, sizes, seeds, steps = ["smooth", "eigh"], [100], 1, 60
+        ways, sizes, seeds, symmetric, symmetric_seeds = ["layer", "masses", "eigh"], [64], [1], 64, 1
+        iterations = 10
     check_names("ways", ways, WAYS)
-    check_least("seeds", seeds, 1)
-    check_least("sizes", min(sizes), NEIGHBORS + columns + 2)
-    if "sdp" in ways and find_spec("cvxpy") is None:
-        raise Refusal("--ways sdp needs cvxpy: pip install cvxpy, or name other ways")
+    check_names("sizes", map(str, [*sizes, symmetric]), map(str, CELLS))
+    check_least("seeds", min(*seeds, symmetric_seeds), 1)
+    if len(seeds) != len(sizes):
+        raise Refusal(f"--seeds must have a number for each of {len(sizes)} sizes, got {len(seeds)}")
     run = Run(out, locals())
-    cell = Cell(steps, rate, columns, cap)
-    found: dict[int, dict[str, list[Result]]] = {}
-    for size in sorted(sizes):
-        before = [(way, results[0]) for cells in found.values() for way, results in cells.items()]
-        slow = {way for way, result in before if not result["ended"] or result["seconds"] > cap / 2}
-        tried = [way for way in ways if way not in slow]
-        first = run.cells("networks", cell, [(way, size, 0) for way in tried])
-        count = seeds if size < LARGE else 1
-        rest = [(way, size, seed) for way in tried if first[way, size, 0]["ended"] for seed in range(1, count)]
-        cells = first | run.cells("networks", cell, rest)
-        found[size] = {way: [result for case, result in cells.items() if case[0] == way] for way in tried}
-    metrics = {str(size): summary(cells) for size, cells in found.items()}
-    run.finish({"nodes": metrics}, *tables_of(metrics))
+    cell = Cell(iterations, cap)
 
+    def compared(nodes: int, mirrored: bool, count: int) -> dict[str, Any]:
+        tried = [way for way in ways if mirrored or not way.endswith("jittered")]
+        first = run.cells("designs", cell, [(nodes, mirrored, way, 0) for way in tried], jobs)
+        fast = [case[2] for case, result in first.items() if result["seconds"] < cap / 2]
+        rest = [(nodes, mirrored, way, seed) for way in fast for seed in range(1, count)]
+        cells = first | run.cells("designs", cell, rest, jobs)
+        return summary({way: [result for case, result in cells.items() if case[2] == way] for way in tried})
 
-class Network:
-    """Edges ``(2, m)`` between nearest neighbours among random points ``(N, 2)`` of a square."""
-
-    def __init__(self, nodes: int, seed: int) -> None:
-        self.points = torch.from_numpy(np.random.default_rng(seed).random((nodes, 2)))
-        pattern = knn_graph(self.points, NEIGHBORS).edge_index
-        upper = pattern[0] < pattern[1]
-        self.edges = pattern[:, upper]
-        self.nodes, self.budget = nodes, int(upper.sum())
-
-    def laplacian(self, weights: Tensor) -> Laplacian:
-        """Return the Laplacian of weights of the edges ``(m,)``."""
-        both = torch.cat([self.edges, self.edges.flip(0)], 1)
-        return Laplacian(Graph.from_edge_index(both, weights.repeat(2), self.nodes), "unnormalized")
-
-    def scipy(self, weights: Tensor) -> csc_array:
-        """Return the matrix of the Laplacian."""
-        (a, b), w = self.edges.numpy(), weights.detach().numpy()
-        entries = np.concatenate([w, w, -w, -w])
-        index = np.concatenate([a, b, a, b]), np.concatenate([a, b, b, a])
-        return csc_array((entries, index), shape=(self.nodes, self.nodes))
-
-    def smallest(self, weights: Tensor, count: int) -> tuple[Numbers, Numbers]:
-        """Return the smallest eigenvalues and vectors after the constant one, by SciPy's shift-invert."""
-        start = np.random.default_rng(0).normal(size=self.nodes)
-        values, vectors = eigsh(self.scipy(weights), count + 1, sigma=-1e-4, v0=start)
-        return values[1:], vectors[:, 1:]
-
-
-Result = dict[str, Any]
-Objective = Callable[[Network, Tensor, int, float], tuple[Tensor, Tensor]]
-
-
-def several(network: Network, weights: Tensor, columns: int, sharpness: float) -> tuple[Tensor, Tensor]:
-    """Return a smooth lower bound of λ₂ by the first eigenvalues, and λ₂."""
-    values = eigenpairs(network.laplacian(weights), columns + 1).values[1:]
-    beta = sharpness / values[0].item()
-    return -(-beta * values).logsumexp(0) / beta, values[0]
-
-
-def by_eigh(network: Network, weights: Tensor, columns: int, sharpness: float) -> tuple[Tensor, Tensor]:
-    """Return λ₂ by `torch.linalg.eigh`."""
-    a, b = network.edges
-    dense = weights.new_zeros(network.nodes, network.nodes).index_put((a, b), weights)
-    dense = dense + dense.mT
-    second = torch.linalg.eigh(dense.sum(1).diag() - dense)[0][1]
-    return second, second
-
-
-def by_hand(network: Network, weights: Tensor, columns: int, sharpness: float) -> tuple[Tensor, Tensor]:
-    """Return λ₂ by SciPy, as a linear function with the slope of Hellmann and Feynman, (u_a − u_b)²."""
-    _, vectors = network.smallest(weights, 1)
-    slope = torch.from_numpy(vectors[network.edges[0], 0] - vectors[network.edges[1], 0]).square()
-    second = slope @ weights  # λ₂ = uᵀ L u
-    return second, second
-
-
-OBJECTIVES: dict[str, Objective] = {"smooth": several, "eigh": by_eigh, "by_hand": by_hand}
+    anywhere = {f"{nodes} nodes": compared(nodes, False, count) for nodes, count in zip(sizes, seeds, strict=True)}
+    kept = compared(symmetric, True, symmetric_seeds)
+    tables = [*tables_of("", anywhere), *tables_of("symmetric, ", {f"{symmetric} nodes": kept})]
+    run.finish({"nodes": dict(zip(map(str, sizes), anywhere.values(), strict=True)), "symmetric": kept}, *tables)
 
 
 @dataclass(frozen=True)
 class Cell:
-    """Finds the weights of a network by one way; arguments as those of `design`."""
+    """Designs one membrane by one way; arguments as those of `design`."""
 
-    steps: int
-    rate: float
-    columns: int
+    iterations: int
     cap: float
 
-    def __call__(self, way: str, nodes: int, seed: int) -> dict[str, Any]:
-        """Return λ₂ over that of equal weights, how many eigenvalues equal it, seconds, and whether the way ended."""
-        network = Network(nodes, seed)
+    def __call__(self, nodes: int, symmetric: bool, way: str, seed: int) -> dict[str, Any]:
+        """Return what `attempt` does, the energy and the eigenvalue over the uniform ones, and seconds of a solve."""
+        spot = Spot(nodes, symmetric, seed)
+        search = Quiet(spot, way, self.cap, self.iterations)
+        found = attempt(search, in_rounds if way.startswith("basis") else descend, spot.start)
         begin = time.process_time()
-        weights, ended = sdp(network, self.cap) if way == "sdp" else self.ascend(way, network)
-        seconds = time.process_time() - begin
-        values, _ = network.smallest(weights, self.columns)
-        before, _ = network.smallest(torch.ones_like(weights), 1)
-        multiplicity = int((values < (1 + MULTIPLE) * values[0]).sum())
-        gain, spectrum = float(values[0] / before[0]), (values / values[0]).tolist()
-        return {"gain": gain, "multiplicity": multiplicity, "seconds": seconds, "ended": ended, "spectrum": spectrum}
-
-    def ascend(self, way: str, network: Network) -> tuple[Tensor, bool]:
-        """Return the weights with the largest λ₂ among those of Adam's steps, and whether all steps were done."""
-        logarithms = torch.zeros(network.budget, dtype=torch.float64, requires_grad=True)
-        optimizer = torch.optim.Adam([logarithms], self.rate)
-        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, self.steps)
-        best, most, deadline = logarithms.detach().exp(), 0.0, time.process_time() + self.cap
-        for step in range(self.steps):
-            weights = network.budget * logarithms.softmax(0)
-            sharpness = SHARPNESS[0] * (SHARPNESS[1] / SHARPNESS[0]) ** (step / self.steps)
-            objective, second = OBJECTIVES[way](network, weights, self.columns, sharpness)
-            if second.item() > most:
-                best, most = weights.detach(), second.item()
-            optimizer.zero_grad()
-            (-objective / objective.detach()).backward()
-            optimizer.step()
-            schedule.step()
-            if time.process_time() > deadline:
-                return best, False
-        return best, True
+        energy, first, gap = spot.measured(search.best)
+        solve = time.process_time() - begin
+        unknowns = len(spot.start)
+        return {
+            **found,
+            "energy": energy / spot.uniform[0],
+            "first": first / spot.uniform[1],
+            "gap": gap,
+            "differences": found["evaluations"] * (unknowns + 1) * solve,
+        }
 
 
-def sdp(network: Network, cap: float) -> tuple[Tensor, bool]:
-    """Return the solution of the semidefinite program (Boyd 2006) within the seconds, and whether it converged."""
-    cvxpy = import_module("cvxpy")
-    n, m = network.nodes, network.budget
-    a, b = network.edges.numpy()
-    edge = np.arange(m)
-    incidence = csc_array((np.repeat([1.0, -1.0], m), (np.r_[a, b], np.r_[edge, edge])), shape=(n, m))
-    weights, least = cvxpy.Variable(m, nonneg=True), cvxpy.Variable()
-    laplacian = incidence @ cvxpy.diag(weights) @ incidence.T
-    constraints = [laplacian - least * (np.eye(n) - 1 / n) >> 0, cvxpy.sum(weights) == m]
-    problem = cvxpy.Problem(cvxpy.Maximize(least), constraints)
-    try:
-        problem.solve(solver="SCS", time_limit_secs=2 * cap)  # of the clock, on a loaded machine
-    except cvxpy.SolverError:
-        return torch.ones(m, dtype=torch.float64), False
-    found = torch.from_numpy(np.maximum(weights.value, 0)) if weights.value is not None else torch.ones(m).double()
-    return found * (m / found.sum()), problem.status == "optimal"
+class Spot:
+    """A membrane and its patch; with ``symmetric`` true, the patch and all designs have the symmetry of the square."""
+
+    def __init__(self, nodes: int, symmetric: bool, seed: int) -> None:
+        self.membrane = Membrane.of("symmetric", CELLS[nodes])
+        self.generator = np.random.default_rng(seed)
+        centre = np.full(2, 0.5) if symmetric else self.generator.uniform(0.25, 0.75, 2)
+        inside = ((self.membrane.places.numpy() - centre) ** 2).sum(1) < PATCH**2
+        masses = self.membrane.scipy(self.membrane.mass).sum(1)
+        self.weights = torch.from_numpy(inside * masses)
+        self.mean = smoothing(self.membrane, symmetric)
+        count = len(self.membrane.areas)
+        self.start = START[symmetric] * self.generator.normal(size=count)
+        self.uniform = self.measured(torch.zeros(count, dtype=torch.float64))
+
+    def entries(self, unknowns: Tensor) -> Tensor:
+        """Return entries of K of unknowns, one for each element: c is smooth, within bounds, and 1 in the mean."""
+        field = CONTRAST * (self.mean @ unknowns).tanh()
+        shares = self.membrane.areas / self.membrane.areas.sum()
+        return self.membrane.stiffness(field - (shares @ field.exp()).log())
+
+    def solved(self, entries: Tensor, count: int = MODES, added: float = 0.0) -> tuple[Numbers, Numbers]:
+        """Return eigenvalues and modes by SciPy's shift-invert, with a share of the patch's mass added to it."""
+        mass = self.membrane.scipy(self.membrane.mass) + added * diags_array(self.weights.numpy())
+        start = np.random.default_rng(0).normal(size=mass.shape[0])
+        values, modes = eigsh(self.membrane.scipy(entries.detach()), count, mass.tocsc(), sigma=0, v0=start)
+        return values, modes
+
+    def energy(self, modes: Tensor) -> Tensor:
+        """Return what modes ``(N, m)`` have on the patch."""
+        return self.weights @ modes.square().sum(1)
+
+    def measured(self, unknowns: Tensor) -> tuple[float, float, float]:
+        """Return the energy, the first eigenvalue, and the smallest relative gap between modes that are counted."""
+        values, modes = self.solved(self.entries(unknowns), MODES + 1)
+        energy = self.energy(torch.from_numpy(modes[:, :MODES])).item()
+        return energy, float(values[0]), float((values[1:] / values[:-1] - 1).min())
+
+
+@cache
+def smoothing(membrane: Membrane, symmetric: bool) -> Tensor:
+    """Return the matrix of means over near elements ``(T, T)``, and over the eight images of an element."""
+    centres = membrane.centres.numpy()
+    tree, count = cKDTree(centres), len(centres)
+    near = tree.query_pairs(FILTER, output_type="ndarray")
+    row, col = np.concatenate([near, near[:, ::-1], np.arange(count)[:, None].repeat(2, 1)]).T
+    mean = coo_array((np.ones(len(row)), (row, col)), shape=(count, count)).tocsr()
+    mean = diags_array(1 / mean.sum(1)) @ mean
+    if symmetric:
+        turned = [centres, centres[:, ::-1]]
+        flips = [[0, 0], [0, 1], [1, 0], [1, 1]]
+        images = [tree.query(np.abs(flip - places))[1] for places in turned for flip in flips]
+        index = np.tile(np.arange(count), 8), np.concatenate(images)
+        mean = mean @ coo_array((np.full(8 * count, 0.125), index), shape=(count, count)).tocsr()
+    places = torch.from_numpy(np.stack(mean.nonzero()).astype(np.int64))
+    return torch.sparse_coo_tensor(
+        places, torch.from_numpy(mean[mean.nonzero()]), mean.shape, check_invariants=True
+    ).coalesce()
+
+
+class Quiet(Search):
+    """The loss of one way: the energy over that of the uniform membrane, and how far the first eigenvalue falls."""
+
+    def __init__(self, spot: Spot, way: str, cap: float, iterations: int) -> None:
+        super().__init__(len(spot.start), cap, 1e-5 / len(spot.start))
+        self.spot, self.iterations, self.measure = spot, iterations, MEASURES[way]
+        self.jitter = way.endswith("jittered") * JITTER * spot.uniform[1]
+        self.basis = torch.empty(0)
+        self.scale = 1.0
+        with torch.no_grad():
+            uniform = spot.entries(torch.zeros(len(spot.start), dtype=torch.float64))
+            self.scale = self.measure(self, uniform)[1].item() if way == "compliance" else spot.uniform[0]
+
+    def fitted(self, coefficients: Tensor) -> Tensor:
+        """Return the root of the energy, and ten times what the eigenvalue falls short."""
+        first, energy = self.measure(self, self.spot.entries(coefficients))
+        return torch.stack([(energy / self.scale).sqrt(), 10 * (KEPT - first / self.spot.uniform[1]).relu()])
+
+    def diagonal(self, size: int) -> Tensor:
+        """Return the noise that shall keep eigenvalues apart."""
+        noise = np.random.default_rng(5).normal(size=size)
+        return self.jitter * torch.from_numpy(noise).diag()
+
+
+Result = dict[str, Any]
+Measured = tuple[Tensor, Tensor]  # the first eigenvalue and the energy of entries of K
+
+
+def by_eigenpairs(search: Quiet, entries: Tensor) -> Measured:
+    """Measure by `eigenpairs`."""
+    membrane = search.spot.membrane
+    pairs = eigenpairs(membrane.sparse(entries), MODES, mass=membrane.sparse(membrane.mass))
+    return pairs.values[0], search.spot.energy(pairs.vectors)
+
+
+class ByHand(torch.autograd.Function):
+    """Eigenvalues and modes by SciPy, and derivatives as in a textbook, of distinct eigenvalues."""
+
+    @staticmethod
+    def forward(ctx: Any, entries: Tensor, spot: Spot, summed: int) -> Measured:
+        """Return the first values and modes; `summed` is 0 for Nelson's formula."""
+        ctx.values, ctx.modes = spot.solved(entries, max(summed, MODES))
+        ctx.entries, ctx.spot, ctx.summed = entries, spot, summed
+        return torch.from_numpy(ctx.values[:MODES]), torch.from_numpy(ctx.modes[:, :MODES])
+
+    @staticmethod
+    def backward(ctx: Any, *cotangents: Tensor) -> tuple[Tensor, None, None]:
+        """Return Σ_i g_i u_i u_iᵀ − z_i u_iᵀ at the entries, with (K − λ_i M) z_i = (I − M u_i u_iᵀ) G_i."""
+        of_values, of_modes = (part.numpy() for part in cotangents)
+        row, col = ctx.spot.membrane.index.numpy()
+        total = np.zeros(len(row))
+        for i in range(MODES):
+            mode = ctx.modes[:, i]
+            if ctx.summed:  # Fox & Kapoor 1968
+                others = np.delete(ctx.modes, i, 1)
+                z = others @ ((others.T @ of_modes[:, i]) / (np.delete(ctx.values, i) - ctx.values[i]))
+            else:
+                z = nelson(ctx.spot.membrane, ctx.entries, ctx.values[i], mode, of_modes[:, i])
+            total += (of_values[i] * mode - z)[row] * mode[col]
+        return torch.from_numpy(total), None, None
+
+
+def by_hand(summed: int) -> Callable[[Quiet, Tensor], Measured]:
+    """Return what measures by SciPy and a formula."""
+
+    def measure(search: Quiet, entries: Tensor) -> Measured:
+        values, modes = ByHand.apply(entries, search.spot, summed)
+        return values[0], search.spot.energy(modes)
+
+    return measure
+
+
+def in_basis(eigh: Callable[[Tensor], tuple[Tensor, ...]]) -> Callable[[Quiet, Tensor], Measured]:
+    """Return what measures in the space of modes at an earlier design."""
+
+    def measure(search: Quiet, entries: Tensor) -> Measured:
+        row, col = search.spot.membrane.index
+        basis = search.basis
+        images = torch.zeros_like(basis).index_add(0, row, entries[:, None] * basis[col])
+        values, vectors = eigh(basis.mT @ images + search.diagonal(basis.shape[1]))[:2]
+        return values[0], search.spot.energy(basis @ vectors[:, :MODES])
+
+    return measure
+
+
+def by_eigh(search: Quiet, entries: Tensor) -> Measured:
+    """Measure by `torch.linalg.eigh` of the whole matrix."""
+    membrane = search.spot.membrane
+    inverse = inverse_root(membrane)
+    dense = inverse @ membrane.sparse(entries).to_dense() @ inverse.mT
+    values, vectors = torch.linalg.eigh(dense + search.diagonal(len(dense)))
+    return values[0], search.spot.energy(inverse.mT @ vectors[:, :MODES])
+
+
+def quadratic(spot: Spot, entries: Tensor, blocks: Numbers) -> Tensor:
+    """Return bᵀ K b of each column; of a mode it has the value and, by Hellmann and Feynman, the slope of λ."""
+    row, col = spot.membrane.index
+    fixed = torch.from_numpy(blocks)
+    return entries @ (fixed[row] * fixed[col])
+
+
+def by_masses(search: Quiet, entries: Tensor) -> Measured:
+    """Measure the energy as the slope of −Σ_i log λ_i in a mass on the patch, by a difference of eigenvalues."""
+    more, less = (quadratic(search.spot, entries, search.spot.solved(entries, MODES, s * ADDED)[1]) for s in (1, -1))
+    return (more[0] + less[0]) / 2, (less.log() - more.log()).sum() / (2 * ADDED)
+
+
+def by_compliance(search: Quiet, entries: Tensor) -> Measured:
+    """Measure tr W K⁻¹ in the place of the energy, which differentiates a linear system."""
+    spot = search.spot
+    patch = spot.weights.nonzero()[:, 0].numpy()
+    load = np.zeros((len(spot.weights), len(patch)))
+    load[patch, np.arange(len(patch))] = spot.weights[patch].sqrt()
+    moved = splu(spot.membrane.scipy(entries.detach())).solve(load)
+    compliance = 2 * float((load * moved).sum()) - quadratic(spot, entries, moved).sum()
+    return quadratic(spot, entries, spot.solved(entries, 1)[1])[0], compliance
+
+
+MEASURES: dict[str, Callable[[Quiet, Tensor], Measured]] = {
+    "layer": by_eigenpairs,
+    "nelson": by_hand(0),
+    "fox_kapoor": by_hand(SUMMED),
+    "basis": in_basis(torch_lapeig.eigh),
+    "basis_eigh": in_basis(torch.linalg.eigh),
+    "basis_jittered": in_basis(torch.linalg.eigh),
+    "eigh": by_eigh,
+    "eigh_jittered": by_eigh,
+    "masses": by_masses,
+    "compliance": by_compliance,
+}
+
+
+def in_rounds(search: Quiet, start: Numbers) -> None:
+    """Descend in rounds, each in the space of the modes at its start."""
+    total, search.best = search.iterations, torch.from_numpy(start)
+    search.iterations = total // ROUNDS
+    for _ in range(ROUNDS):
+        search.basis = torch.from_numpy(search.spot.solved(search.spot.entries(search.best), BASIS)[1])
+        search.least = np.inf
+        descend(search, search.best.numpy())
 
 
 def summary(cells: dict[str, list[Result]]) -> dict[str, Any]:
-    """Return means over networks, the gain of each, and how far it is below that of several eigenvalues."""
+    """Return geometric means over designs, ratios to the layer's energies, and how many designs ended otherwise."""
     found: dict[str, Any] = {}
     for way, results in cells.items():
-        gains = [result["gain"] for result in results]
-        found[way] = {key: float(np.mean([result[key] for result in results])) for key in ("seconds", "multiplicity")}
-        found[way] |= {"gain": mean_and_interval(gains), "ended": all(result["ended"] for result in results)}
-        pairs = zip(gains, cells.get("smooth", []), strict=False)
-        if behind := [1 - gain / ours["gain"] for gain, ours in pairs]:
-            found[way]["behind"] = mean_and_interval(behind, max(len(cells) - 1, 1))
+        means = {key: float(np.mean([cell[key] for cell in results])) for key in ("seconds", "first", "differences")}
+        ends = {end: sum(cell["end"] == end for cell in results) for end in ("NaN", "cap")}
+        equal = sum(cell["gap"] < 1e-9 for cell in results)
+        energy = factor([cell["energy"] for cell in results])
+        found[way] = {"energy": energy, **means, **ends, "equal": equal, "designs": len(results)}
+        if way != "layer" and "layer" in cells:
+            pairs = zip(results, cells["layer"], strict=False)
+            ratios = [cell["energy"] / layer["energy"] for cell, layer in pairs]
+            found[way]["over_layer"] = factor(ratios, len(cells) - 1)
     return found
 
 
-def tables_of(metrics: dict[str, dict[str, Any]]) -> list[Table]:
-    """Return what each way gains, and its seconds and multiplicity."""
+def factor(values: list[float], among: int = 1) -> dict[str, Any]:
+    """Return the geometric mean and the factor of its interval, which is that of logarithms."""
+    logarithms = mean_and_interval(np.log(values), among)
+    half = logarithms["interval"]
+    return {
+        "mean": float(np.exp(logarithms["mean"])),
+        "interval": None if half is None else float(np.exp(half)),
+        "seeds": values,
+    }
+
+
+def tables_of(title: str, metrics: dict[str, dict[str, Any]]) -> list[Table]:
+    """Return energies that are left, their ratios to the layer's, and seconds."""
     ways = [way for way in WAYS if any(way in found for found in metrics.values())]
 
     def rows(cell: Callable[[dict[str, Any]], str]) -> list[list[str]]:
         return [[WAYS[way], *(cell(found[way]) if way in found else "–" for found in metrics.values())] for way in ways]
 
-    def gain(found: dict[str, Any]) -> str:
-        return f"{found['gain']['mean']:.3f}" + ("" if found["ended"] else ", did not end")
+    def told(value: dict[str, Any] | None) -> str:
+        if value is None:
+            return "–"
+        return f"{value['mean']:.3g}" + ("" if value["interval"] is None else f" ×/÷ {value['interval']:.2f}")
 
-    def behind(found: dict[str, Any]) -> str:
-        return plus_minus(found["behind"], 2, 100, "+") if "behind" in found else "–"
+    def energy(found: dict[str, Any]) -> str:
+        ends = [f"{found[end]} of {found['designs']} {word}" for end, word in ENDS.items() if found[end]]
+        return ", ".join([told(found["energy"]), *ends])
 
-    heads = ["way", *(f"{size} nodes" for size in metrics)]
+    heads = ["way", *metrics]
+    by_count = ["finite differences, by count", *(f"{found['layer']['differences']:.2g}" for found in metrics.values())]
     return [
-        table("connectivity over that of equal weights", heads, rows(gain)),
-        table("below several eigenvalues (%)", heads, rows(behind)),
-        table("seconds", heads, rows(lambda found: f"{found['seconds']:.3g}")),
-        table("eigenvalues within 1 % of the second", heads, rows(lambda found: f"{found['multiplicity']:.1f}")),
+        table(f"{title}energy left on the patch", heads, rows(energy)),
+        table(f"{title}energy over that of eigenpairs", heads, rows(lambda found: told(found.get("over_layer")))),
+        table(f"{title}seconds", heads, [*rows(lambda found: f"{found['seconds']:.2g}"), by_count]),
     ]
