@@ -37,6 +37,7 @@ EXPERIMENTS = (
     "inverse",
     "design",
     "isospectral",
+    "snapshots",
     "csl",
     "parametric",
 )
