@@ -19,7 +19,7 @@ from scipy.optimize import least_squares
 from scipy.sparse.linalg import eigsh, splu
 from torch import Tensor
 
-from experiments.inverse import Membrane, bilinear, random_field
+from experiments.membrane import Membrane, bilinear, random_field
 from experiments.metrics import Numbers, mean_and_interval, plus_minus
 from experiments.runs import Run, check_least, check_names, table
 from experiments.searches import Search, attempt, descend
@@ -84,7 +84,7 @@ class Medium:
 
     def __init__(self, side: int, seed: int) -> None:
         generator = np.random.default_rng(seed)
-        self.membrane = Membrane.of("symmetric", CELLS)
+        self.membrane = Membrane.of(CELLS)
         self.mass = self.membrane.scipy(self.membrane.mass)
         self.basis = bilinear(self.membrane.centres, side)
         truth = self.modes(self.membrane.stiffness(CONTRAST * random_field(self.membrane.centres, generator)), MODES)[1]
@@ -179,7 +179,7 @@ def by_filter(search: Spanned, start: Numbers) -> None:
 
 
 def by_differences(search: Spanned, start: Numbers) -> None:
-    """Fit by Gauss–Newton, its Jacobian by finite differences of `eigh` in a basis of modes at the best coefficients."""
+    """Fit by Gauss–Newton with finite differences of `eigh` in a basis of modes, which is renewed."""
     medium, found = search.medium, start
     for _ in range(ROUNDS):
         basis = medium.modes(medium.entries(torch.from_numpy(found)), BASIS)[1]
