@@ -48,6 +48,7 @@ ROUNDS = 4  # of descents, each in the basis of modes at its start
 CONTRAST = 2.3  # largest logarithm of c, before its mean is made 1
 PATCH, FILTER = 0.12, 0.06  # radii: of the patch, and of the mean over elements that smooths c
 KEPT = 0.8  # of the first eigenvalue
+SYMMETRIC = ", symmetric"
 ADDED = 1e-3  # mass on the patch over that of the membrane there
 ENDS = {"NaN": "NaN", "cap": "not ended"}
 START = {False: 0.02, True: 0.2}  # size of the random start; the symmetric mean makes it smaller
@@ -57,10 +58,8 @@ JITTER = 1e-5  # of the matrix's diagonal, over the first eigenvalue
 def design(
     out: Path = Path("runs/design"),
     ways: list[str] = list(WAYS),  # noqa: B006 (never changed)
-    sizes: list[int] = [1000, 4000],  # noqa: B006
-    seeds: list[int] = [10, 3],  # noqa: B006
-    symmetric: int = 400,
-    symmetric_seeds: int = 10,
+    meshes: list[str] = ["1000 nodes", "4000 nodes", "400 nodes, symmetric"],  # noqa: B006
+    seeds: list[int] = [10, 3, 10],  # noqa: B006
     iterations: int = 40,
     cap: float = 60.0,
     jobs: int = 1,
@@ -72,39 +71,34 @@ def design(
     Args:
         out: folder of metrics.json and what is finished.
         ways: layer, nelson, fox_kapoor, basis, basis_eigh, basis_jittered, eigh, eigh_jittered, masses, compliance.
-        sizes: of 64, 400, 1000, 4000 free nodes; patches lie anywhere. Ways with jitter are for the symmetric mesh.
-        seeds: numbers of patches for each of the sizes; a way that takes more than a sixth of the cap tries one.
-        symmetric: free nodes of the mesh with all symmetries of the square.
-        symmetric_seeds: number of starts there.
+        meshes: 64, 400, 1000 or 4000 nodes with a patch anywhere, or "64 nodes, symmetric" and so on.
+        seeds: numbers of patches or, with symmetry, starts on each of the meshes; slow ways try one.
         iterations: of L-BFGS, from a random start that is the same for all ways.
-        cap: processor seconds for a design.
+        cap: processor seconds for a design; a way that takes more than a sixth is slow.
         jobs: processes.
         quick: one design of 64 nodes, three ways.
         fresh: start anew where the folder holds a run already.
     """
     if quick:
-        ways, sizes, seeds, symmetric, symmetric_seeds = ["layer", "masses", "eigh"], [64], [1], 64, 1
+        ways, meshes, seeds = ["layer", "masses", "eigh"], ["64 nodes", "64 nodes, symmetric"], [1, 1]
         iterations = 10
     check_names("ways", ways, WAYS)
-    check_names("sizes", map(str, [*sizes, symmetric]), map(str, CELLS))
-    check_least("seeds", min(*seeds, symmetric_seeds), 1)
-    if len(seeds) != len(sizes):
-        raise Refusal(f"--seeds must have a number for each of {len(sizes)} sizes, got {len(seeds)}")
+    check_names("meshes", meshes, [f"{nodes} nodes{kept}" for nodes in CELLS for kept in ("", SYMMETRIC)])
+    check_least("seeds", min(seeds), 1)
+    if len(seeds) != len(meshes):
+        raise Refusal(f"--seeds must have a number for each of {len(meshes)} meshes, got {len(seeds)}")
     run = Run(out, locals())
-    cell = Cell(iterations, cap)
+    cell, metrics = Cell(iterations, cap), {}
+    for mesh, count in zip(meshes, seeds, strict=True):
+        tried = [way for way in ways if SYMMETRIC in mesh or not way.endswith("jittered")]
+        first = run.cells("designs", cell, [(mesh, way, 0) for way in tried], jobs)
+        fast = [way for way in tried if first[mesh, way, 0]["seconds"] < cap / 6]
+        cells = first | run.cells("designs", cell, [(mesh, w, seed) for w in fast for seed in range(1, count)], jobs)
+        metrics[mesh] = summary({way: [cell for case, cell in cells.items() if case[1] == way] for way in tried})
+    run.finish(metrics, *tables_of(metrics))
 
-    def compared(nodes: int, mirrored: bool, count: int) -> dict[str, Any]:
-        tried = [way for way in ways if mirrored or not way.endswith("jittered")]
-        first = run.cells("designs", cell, [(nodes, mirrored, way, 0) for way in tried], jobs)
-        fast = [case[2] for case, result in first.items() if result["seconds"] < cap / 6]
-        rest = [(nodes, mirrored, way, seed) for way in fast for seed in range(1, count)]
-        cells = first | run.cells("designs", cell, rest, jobs)
-        return summary({way: [result for case, result in cells.items() if case[2] == way] for way in tried})
 
-    anywhere = {f"{nodes} nodes": compared(nodes, False, count) for nodes, count in zip(sizes, seeds, strict=True)}
-    kept = compared(symmetric, True, symmetric_seeds)
-    tables = [*tables_of("", anywhere), *tables_of("symmetric, ", {f"{symmetric} nodes": kept})]
-    run.finish({"nodes": dict(zip(map(str, sizes), anywhere.values(), strict=True)), "symmetric": kept}, *tables)
+Result = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -114,22 +108,16 @@ class Cell:
     iterations: int
     cap: float
 
-    def __call__(self, nodes: int, symmetric: bool, way: str, seed: int) -> dict[str, Any]:
+    def __call__(self, mesh: str, way: str, seed: int) -> Result:
         """Return what `attempt` does, the energy and the eigenvalue over the uniform ones, and seconds of a solve."""
-        spot = Spot(nodes, symmetric, seed)
+        spot = Spot(int(mesh.split()[0]), SYMMETRIC in mesh, seed)
         search = Quiet(spot, way, self.cap, self.iterations)
         found = attempt(search, in_rounds if way.startswith("basis") else descend, spot.start)
         begin = time.process_time()
         energy, first, gap = spot.measured(search.best)
-        solve = time.process_time() - begin
-        unknowns = len(spot.start)
-        return {
-            **found,
-            "energy": energy / spot.uniform[0],
-            "first": first / spot.uniform[1],
-            "gap": gap,
-            "differences": found["evaluations"] * (unknowns + 1) * solve,
-        }
+        solves = found["evaluations"] * (len(spot.start) + 1)
+        found["differences"] = solves * (time.process_time() - begin)
+        return found | {"energy": energy / spot.uniform[0], "first": first / spot.uniform[1], "gap": gap}
 
 
 class Spot:
@@ -214,7 +202,6 @@ class Quiet(Search):
         self.least = np.inf
 
 
-Result = dict[str, Any]
 Measured = tuple[Tensor, Tensor]  # the first eigenvalue and the energy of entries of K
 
 
@@ -269,16 +256,17 @@ def by_eigh(search: Quiet, entries: Tensor) -> Measured:
     return values[0], search.spot.energy(frame @ vectors[:, :MODES])
 
 
-def quadratic(spot: Spot, entries: Tensor, blocks: Numbers) -> Tensor:
+def quadratic(membrane: Membrane, entries: Tensor, blocks: Numbers) -> Tensor:
     """Return bᵀ K b of each column; of a mode it has the value and, by Hellmann and Feynman, the slope of λ."""
-    row, col = spot.membrane.index
+    row, col = membrane.index
     fixed = torch.from_numpy(blocks)
     return entries @ (fixed[row] * fixed[col])
 
 
 def by_masses(search: Quiet, entries: Tensor) -> Measured:
     """Measure the energy as the slope of −Σ_i log λ_i in a mass on the patch, by a difference of eigenvalues."""
-    more, less = (quadratic(search.spot, entries, search.spot.solved(entries, MODES, s * ADDED)[1]) for s in (1, -1))
+    spot = search.spot
+    more, less = (quadratic(spot.membrane, entries, spot.solved(entries, MODES, s * ADDED)[1]) for s in (1, -1))
     return (more[0] + less[0]) / 2, (less.log() - more.log()).sum() / (2 * ADDED)
 
 
@@ -289,8 +277,8 @@ def by_compliance(search: Quiet, entries: Tensor) -> Measured:
     load = np.zeros((len(spot.weights), len(patch)))
     load[patch, np.arange(len(patch))] = spot.weights[patch].sqrt()
     moved = splu(spot.membrane.scipy(entries.detach()), permc_spec=ORDER).solve(load)
-    compliance = 2 * float((load * moved).sum()) - quadratic(spot, entries, moved).sum()
-    return quadratic(spot, entries, spot.solved(entries, 1)[1])[0], compliance
+    compliance = 2 * float((load * moved).sum()) - quadratic(spot.membrane, entries, moved).sum()
+    return quadratic(spot.membrane, entries, spot.solved(entries, 1)[1])[0], compliance
 
 
 MEASURES: dict[str, Callable[[Quiet, Tensor], Measured]] = {
@@ -311,53 +299,52 @@ def in_rounds(search: Quiet, start: Numbers) -> None:
         descend(search, search.best.numpy())
 
 
-def summary(cells: dict[str, list[Result]]) -> dict[str, Any]:
+def summary(cells: dict[str, list[Result]]) -> Result:
     """Return geometric means over designs, ratios to the layer's energies, and how many designs ended otherwise."""
-    found: dict[str, Any] = {}
+    found: Result = {}
     for way, results in cells.items():
-        means = {key: float(np.mean([cell[key] for cell in results])) for key in ("seconds", "first", "differences")}
-        ends = {end: sum(cell["end"] == end for cell in results) for end in ("NaN", "cap")}
-        equal = sum(cell["gap"] < 1e-9 for cell in results)
-        energy = factor([cell["energy"] for cell in results])
-        found[way] = {"energy": energy, **means, **ends, "equal": equal, "designs": len(results)}
+        energies = np.array([cell["energy"] for cell in results])
+        found[way] = {
+            key: float(np.mean([cell[key] for cell in results])) for key in ("seconds", "first", "differences")
+        }
+        found[way] |= {end: sum(cell["end"] == end for cell in results) for end in ENDS}
+        found[way] |= {"equal": sum(cell["gap"] < 1e-9 for cell in results), "energy": geometric(energies)}
         if way != "layer" and "layer" in cells:
-            pairs = zip(results, cells["layer"], strict=False)
-            ratios = [cell["energy"] / layer["energy"] for cell, layer in pairs]
-            found[way]["over_layer"] = factor(ratios, len(cells) - 1)
+            ours = np.array([cell["energy"] for cell in cells["layer"][: len(results)]])
+            found[way]["over_layer"] = geometric(energies / ours, len(cells) - 1)
     return found
 
 
-def factor(values: list[float], among: int = 1) -> dict[str, Any]:
-    """Return the geometric mean and the factor of its interval, which is that of logarithms."""
-    logarithms = mean_and_interval(np.log(values), among)
-    half = logarithms["interval"]
-    return {
-        "mean": float(np.exp(logarithms["mean"])),
-        "interval": None if half is None else float(np.exp(half)),
-        "seeds": values,
-    }
+def geometric(values: Numbers, among: int = 1) -> Result:
+    """Return the geometric mean, the factor by which its interval reaches to both sides, and values by seed."""
+    found = mean_and_interval(np.log(values), among)
+    factor = None if found["interval"] is None else float(np.exp(found["interval"]))
+    return {"mean": float(np.exp(found["mean"])), "interval": factor, "seeds": values.tolist()}
 
 
-def tables_of(title: str, metrics: dict[str, dict[str, Any]]) -> list[Table]:
-    """Return energies that are left, their ratios to the layer's, and seconds."""
-    ways = [way for way in WAYS if any(way in found for found in metrics.values())]
+def tables_of(metrics: Result) -> list[Table]:
+    """Return energies that are left, with their ratios to the layer's, and seconds."""
 
-    def rows(cell: Callable[[dict[str, Any]], str]) -> list[list[str]]:
-        return [[WAYS[way], *(cell(found[way]) if way in found else "–" for found in metrics.values())] for way in ways]
-
-    def told(value: dict[str, Any] | None) -> str:
-        if value is None:
-            return "–"
+    def told(value: Result) -> str:
         return f"{value['mean']:.3g}" + ("" if value["interval"] is None else f" ×/÷ {value['interval']:.2f}")
 
-    def energy(found: dict[str, Any]) -> str:
-        ends = [f"{found[end]} of {found['designs']} {word}" for end, word in ENDS.items() if found[end]]
-        return ", ".join([told(found["energy"]), *ends])
+    def energy(found: Result) -> str:
+        ends = "".join(
+            f"; {found[end]} of {len(found['energy']['seeds'])} {word}" for end, word in ENDS.items() if found[end]
+        )
+        return (
+            f"{found['energy']['mean']:.3g} ({told(found['over_layer'])}){ends}"
+            if "over_layer" in found
+            else told(found["energy"])
+        )
+
+    def rows(cell: Callable[[Result], str]) -> list[list[str]]:
+        ways = [way for way in WAYS if any(way in found for found in metrics.values())]
+        return [[WAYS[way], *(cell(found[way]) if way in found else "–" for found in metrics.values())] for way in ways]
 
     heads = ["way", *metrics]
-    by_count = ["finite differences, by count", *(f"{found['layer']['differences']:.2g}" for found in metrics.values())]
+    count = ["finite differences, by count", *(f"{found['layer']['differences']:.2g}" for found in metrics.values())]
     return [
-        table(f"{title}energy left on the patch", heads, rows(energy)),
-        table(f"{title}energy over that of eigenpairs", heads, rows(lambda found: told(found.get("over_layer")))),
-        table(f"{title}seconds", heads, [*rows(lambda found: f"{found['seconds']:.2g}"), by_count]),
+        table("energy left on the patch (over that of eigenpairs)", heads, rows(energy)),
+        table("seconds", heads, [*rows(lambda found: f"{found['seconds']:.2g}"), count]),
     ]

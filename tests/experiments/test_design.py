@@ -52,7 +52,7 @@ def test_symmetric_designs_are_symmetric():
 
 def test_the_patch_becomes_quiet(tmp_path):
     found = short_form("design", tmp_path)
-    assert found["nodes"]["64"]["layer"]["energy"]["mean"] < 0.5
-    assert found["nodes"]["64"]["masses"]["over_layer"]["mean"] < 2
-    assert found["symmetric"]["layer"]["equal"] == 1
-    assert found["symmetric"]["eigh"]["NaN"] == 1
+    assert found["64 nodes"]["layer"]["energy"]["mean"] < 0.5
+    assert found["64 nodes"]["masses"]["over_layer"]["mean"] < 2
+    assert found["64 nodes, symmetric"]["layer"]["equal"] == 1
+    assert found["64 nodes, symmetric"]["eigh"]["NaN"] == 1
