@@ -212,37 +212,26 @@ def by_eigenpairs(search: Quiet, entries: Tensor) -> Measured:
     return pairs.values[0], search.spot.energy(pairs.vectors)
 
 
-class ByHand(torch.autograd.Function):
-    """Eigenvalues and modes by SciPy, and derivatives as in a textbook, of distinct eigenvalues."""
-
-    @staticmethod
-    def forward(ctx: Any, entries: Tensor, spot: Spot, summed: int) -> Measured:
-        """Return the first values and modes; `summed` is 0 for Nelson's formula."""
-        ctx.values, ctx.modes = spot.solved(entries, max(summed, MODES))
-        ctx.entries, ctx.spot, ctx.summed = entries, spot, summed
-        return torch.from_numpy(ctx.values[:MODES]), torch.from_numpy(ctx.modes[:, :MODES])
-
-    @staticmethod
-    def backward(ctx: Any, *cotangents: Tensor) -> tuple[Tensor, None, None]:
-        """Return Σ_i g_i u_i u_iᵀ − z_i u_iᵀ at the entries, with (K − λ_i M) z_i = (I − M u_i u_iᵀ) G_i."""
-        of_values, of_modes = (part.numpy() for part in cotangents)
-        row, col = ctx.spot.membrane.index.numpy()
-        total = np.zeros(len(row))
-        for i in range(MODES):
-            mode = ctx.modes[:, i]
-            if ctx.summed:  # Fox & Kapoor 1968
-                others = np.delete(ctx.modes, i, 1)
-                z = others @ ((others.T @ of_modes[:, i]) / (np.delete(ctx.values, i) - ctx.values[i]))
-            else:
-                z = nelson(ctx.spot.membrane, ctx.entries, ctx.values[i], mode, of_modes[:, i])
-            total += (of_values[i] * mode - z)[row] * mode[col]
-        return torch.from_numpy(total), None, None
-
-
 def by_hand(search: Quiet, entries: Tensor) -> Measured:
-    """Measure by SciPy and a formula."""
-    values, modes = ByHand.apply(entries, search.spot, SUMMED if search.way == "fox_kapoor" else 0)
-    return values[0], search.spot.energy(modes)
+    """Measure by SciPy, with slopes as in a textbook, of distinct eigenvalues.
+
+    The energy's slope in an entry of K is −Σ_i z_i u_iᵀ there, with (K − λ_i M) z_i = (I − M u_i u_iᵀ) 2 W u_i.
+    """
+    spot, by_sum = search.spot, search.way == "fox_kapoor"
+    values, modes = spot.solved(entries, SUMMED if by_sum else MODES)
+    row, col = spot.membrane.index.numpy()
+    slope = np.zeros(len(row))
+    for i in range(MODES):
+        pulled = 2 * spot.weights.numpy() * modes[:, i]
+        if by_sum:  # Fox & Kapoor 1968
+            others, gaps = np.delete(modes, i, 1), np.delete(values, i) - values[i]
+            z = others @ ((others.T @ pulled) / gaps)
+        else:
+            z = nelson(spot.membrane, entries, values[i], modes[:, i], pulled)
+        slope -= z[row] * modes[col, i]
+    energy = spot.energy(torch.from_numpy(modes[:, :MODES]))
+    first = quadratic(spot.membrane, entries, modes[:, :1])[0]
+    return first, energy + torch.from_numpy(slope) @ (entries - entries.detach())
 
 
 def by_eigh(search: Quiet, entries: Tensor) -> Measured:

@@ -133,13 +133,8 @@ def start_from(linear: Tensor) -> list[Tensor]:
 def make_sets(task: str, count: int, labelled: int, generator: np.random.Generator, new: bool) -> Sets:
     """Return sets whose first channels have the groups that matter, and the others groups that do not, or noise.
 
-    Args:
-        task: the first channels are two moons, turned by a random angle, or a digit. The next are two blobs
-            and noise, or another digit; which point is in which has nothing to do with the groups. In planted sets
-            the covariance of each plane is the identity.
-        count, labelled: sets, and those points of each whose group is known.
-        generator: of random numbers.
-        new: of digits 5 to 9 instead of 0 to 4.
+    The first are two moons, turned by a random angle, or a digit; the next are two blobs and noise, or another digit
+    (5 to 9 with ``new``, else 0 to 4). In planted sets the covariance of each plane is the identity.
     """
     digits = task == "digits"
     made = [digits_set(generator, new) if digits else planted_set(generator) for _ in range(count)]
@@ -170,25 +165,19 @@ def planted_set(generator: np.random.Generator) -> tuple[Numbers, Numbers]:
     blobs = np.stack([3.0 * generator.integers(0, 2, POINTS) - 1.5, np.zeros(POINTS)], 1)
     blobs += 0.4 * generator.normal(size=(POINTS, 2))
     planes = (shape[0], blobs, generator.normal(size=(POINTS, 2)))
-    return np.concatenate([white(plane) @ turn(generator) for plane in planes], 1), shape[1]
+    return np.concatenate([white(plane, generator) for plane in planes], 1), shape[1]
 
 
-def white(points: Numbers) -> Numbers:
-    """Return points with mean 0 and covariance 1, turned as they were."""
-    centred = points - points.mean(0)
-    left, _, right = np.linalg.svd(centred, full_matrices=False)
-    whitened: Numbers = np.sqrt(len(points)) * left @ right
-    return whitened
-
-
-def turn(generator: np.random.Generator) -> Numbers:
-    """A rotation of the plane."""
+def white(points: Numbers, generator: np.random.Generator) -> Numbers:
+    """Return points of a plane with mean 0 and covariance 1, turned by a random angle."""
+    left, _, right = np.linalg.svd(points - points.mean(0), full_matrices=False)
     angle = generator.uniform(0, 2 * np.pi)
-    return np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
+    turn = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
+    return np.asarray(np.sqrt(len(points)) * left @ right @ turn)
 
 
 def digits_set(generator: np.random.Generator, new: bool) -> tuple[Numbers, Numbers]:
-    """Points ``(N, 12)`` and groups ``(N,)``: six components of each of two images, both of one of three classes."""
+    """Return points ``(N, 12)`` and groups ``(N,)``: six components of two images, each of one of three classes."""
     components, labels = components_of_digits()
     halves, groups = [], []
     for _ in range(2):
@@ -278,11 +267,12 @@ class Trials:
 
 def loss_of(variant: str, part: Sets, groups: int, done: float) -> Tensor:
     """Return the loss ``(B,)`` of a variant for each of mapped sets, after a share ``done`` of the training."""
+    time = 4 * 32.0**done  # steps of the walk: at first 4, which see near points, at last 128
     if variant == "layer":
-        return pair_loss(through_eigenvectors(part.x, diffusion_time(done)), part)
+        return pair_loss(through_eigenvectors(part.x, time), part)
     if variant == "diffusion":
         graph = HeatKernel("median")(part.x, KNN(NEIGHBORS)(part.x))
-        return pair_loss(diffused(graph.to_dense(), round(diffusion_time(done))), part)
+        return pair_loss(diffused(graph.to_dense(), round(time)), part)
     return harmonic(part, groups)
 
 
@@ -304,11 +294,6 @@ def pair_loss(rows: Tensor, part: Sets) -> Tensor:
 def mean_of(values: Tensor, chosen: Tensor) -> Tensor:
     """Return the mean of chosen pairs ``(B, N, N)`` of each set ``(B,)``, 0 where there are none."""
     return (values * chosen).sum((1, 2)) / chosen.sum((1, 2)).clamp_min(1)
-
-
-def diffusion_time(done: float) -> float:
-    """Return the steps of the walk after a share of the training: 4 at first, which see near points, 128 at last."""
-    return float(4 * 32.0**done)
 
 
 def through_eigenvectors(x: Tensor, time: float) -> Tensor:
@@ -399,14 +384,13 @@ def summary(cells: dict[str, dict[str, Any]]) -> dict[str, Any]:
 
 
 def results_table(metrics: dict[str, Any]) -> Table:
-    """The index of each variant and task, what the layer is ahead, and seconds."""
-    rows = []
-    for variant in next(iter(metrics.values())):
-        row = [VARIANTS[variant]]
-        for by_variant in metrics.values():
-            found = by_variant[variant]
-            row.append(plus_minus(found["agreement"]))
-            row.append(plus_minus(found["layer_less_it"], sign="+") if "layer_less_it" in found else "–")
-        rows.append([*row, f"{np.mean([by_variant[variant]['seconds'] for by_variant in metrics.values()]):.1f}"])
-    columns = [name for task in metrics for name in (TASKS[task], "layer less it")]
-    return table("adjusted Rand index of new sets, mean ± 95 % interval", ["learned from", *columns, "seconds"], rows)
+    """Return the index of each variant and task, how far the layer is ahead, and seconds."""
+
+    def cells(found: dict[str, Any]) -> list[str]:
+        ahead = plus_minus(found["layer_less_it"], sign="+") if "layer_less_it" in found else "–"
+        return [plus_minus(found["agreement"]), ahead, f"{found['seconds']:.1f}"]
+
+    variants = next(iter(metrics.values()))
+    rows = [[VARIANTS[name], *(cell for found in metrics.values() for cell in cells(found[name]))] for name in variants]
+    columns = [name for task in metrics for name in (TASKS[task], "layer less it", "seconds")]
+    return table("adjusted Rand index of new sets, mean ± 95 % interval", ["learned from", *columns], rows)
