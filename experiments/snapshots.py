@@ -8,22 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import scipy.linalg
 import torch
-from rich.table import Table
-from scipy.sparse.linalg import splu
 from torch import Tensor
 
 from experiments.design import quadratic
-from experiments.inverse import ORDER
 from experiments.membrane import CELLS, Membrane, bilinear, random_field, solved
-from experiments.metrics import Numbers, plus_minus
-from experiments.runs import Refusal, Run, check_least, check_names, table
-from experiments.searches import Search, attempt, descend, gauss_newton, summary
+from experiments.metrics import Numbers
+from experiments.runs import Run, check_least, check_names
+from experiments.searches import Search, attempt, descend, gauss_newton, summary, tables_of
 from torch_lapeig import eigenpairs
 
 WAYS = {
@@ -31,7 +29,6 @@ WAYS = {
     "pca": "principal components and uniform modes",
     "kriging": "kriging, the best of five covariances",
     "differences": "finite differences in a reduced basis",
-    "filter": "rational filter",
     "forces": "eigenvalues with a little of the snapshots' forces",
     "layer": "eigenpairs",
 }
@@ -41,7 +38,6 @@ CONTRAST = 1.6  # over that of `random_field`
 NOISE, AT_SENSORS = 0.1, 0.05  # of snapshots and of what sensors see, over the root mean square
 PENALTY = 1e-3
 SHARES = (0.1, 0.3, 0.5, 0.7, 0.9)  # of the uniform covariance
-POLES = 8  # above the axis, of the filter 1 / (1 + (λ / cut)^16)
 ADDED = 1e-2  # forces over the stiffness
 BASIS, ROUNDS = 120, 3  # modes of the reduced basis, and how often it is renewed
 
@@ -50,7 +46,7 @@ def snapshots(
     out: Path = Path("runs/snapshots"),
     ways: list[str] = list(WAYS),  # noqa: B006 (never changed)
     sides: list[int] = [8, 16],  # noqa: B006
-    seeds: list[int] = [10, 3],  # noqa: B006
+    seeds: int = 5,
     cap: float = 60.0,
     jobs: int = 1,
     quick: bool = False,
@@ -60,28 +56,25 @@ def snapshots(
 
     Args:
         out: folder of metrics.json and what is finished.
-        ways: truth, pca, kriging, differences, filter, forces, layer.
+        ways: truth, pca, kriging, differences, forces, layer.
         sides: of grids of coefficients of the field.
-        seeds: numbers of media for each of the grids.
+        seeds: media.
         cap: processor seconds for a medium.
         jobs: processes.
         quick: one medium, 4² coefficients, three ways.
         fresh: start anew where the folder holds a run already.
     """
     if quick:
-        ways, sides, seeds = ["pca", "forces", "layer"], [4], [1]
+        ways, sides, seeds = ["pca", "forces", "layer"], [4], 1
     check_names("ways", ways, WAYS)
-    check_least("seeds", min(seeds), 1)
-    if len(seeds) != len(sides):
-        raise Refusal(f"--seeds must have a number for each of {len(sides)} grids, got {len(seeds)}")
+    check_least("seeds", seeds, 1)
     run = Run(out, locals())
-    cases = [(side, way, seed) for side, n in zip(sides, seeds, strict=True) for way in ways for seed in range(n)]
-    cells = run.cells("media", Cell(cap), cases, jobs)
+    cells = run.cells("media", Cell(cap), product(sides, ways, range(seeds)), jobs)
     metrics = {
-        str(side**2): summary({way: [cells[case] for case in cases if case[:2] == (side, way)] for way in ways})
+        f"{side**2} unknowns": summary({way: [cells[side, way, seed] for seed in range(seeds)] for way in ways})
         for side in sides
     }
-    run.finish({"unknowns": metrics}, results_table(metrics))
+    run.finish(metrics, *tables_of("snapshots", "waves between sensors", WAYS, metrics))
 
 
 class Medium:
@@ -166,31 +159,9 @@ def by_forces(search: Spanned, entries: Tensor) -> Tensor:
     return total
 
 
-def by_filter(search: Spanned, entries: Tensor) -> Tensor:
-    """Return Σ_s x_sᵀ M f(M⁻¹ K) x_s with f(λ) = 1 / (1 + (λ / cut)^16), by its poles z: Σ −z / 16 / (λ / cut − z).
-
-    The cut is between the last mode and the next. As d xᵀ M (K − z M)⁻¹ M x = −yᵀ dK y with y = (K − z M)⁻¹ M x, a
-    linear function of K has the value and the slope.
-    """
-    membrane, images = search.medium.membrane, search.images
-    edge = solved(membrane, entries, MODES + 1)[1][:, -2:]
-    cut = quadratic(membrane, entries, edge).prod().sqrt()
-    row, col = membrane.index.numpy()
-    value, slope = 0.0, np.zeros(len(row))
-    for angle in np.pi * (np.arange(POLES) + 0.5) / POLES:
-        pole = cut.item() * np.exp(1j * angle)
-        matrix = membrane.scipy(entries.detach()) - pole * search.medium.mass
-        moved = splu(matrix.tocsc(), permc_spec=ORDER).solve(images.astype(complex))
-        value -= (pole * (images * moved).sum()).real / POLES
-        slope += (pole * (moved[row] * moved[col]).sum(1)).real / POLES
-    scaled = entries * (cut.item() / cut)  # f(λ / cut) at another cut is f of other entries
-    return value + torch.from_numpy(slope) @ (scaled - entries.detach())
-
-
 INSIDE: dict[str, Callable[[Spanned, Tensor], Tensor]] = {
     "layer": by_eigenpairs,
     "forces": by_forces,
-    "filter": by_filter,
 }
 
 
@@ -217,17 +188,3 @@ class Cell:
         found = attempt(search, in_bases if way == "differences" else descend, search.best.numpy())
         modes = medium.modes(search.best)[1]
         return {**found, "error": medium.error(modes @ modes.T)}
-
-
-def results_table(metrics: dict[str, dict[str, Any]]) -> Table:
-    """Return errors of each way, how far they are above the layer's, and seconds."""
-
-    def cells(found: dict[str, Any]) -> list[str]:
-        behind = found.get("it_less_layer")
-        above = plus_minus(behind, 3, sign="+") if behind else "–"
-        return [plus_minus(found["error"], 3), above, f"{found['seconds']:.1f}"]
-
-    ways = next(iter(metrics.values()))
-    rows = [[WAYS[way], *(cell for found in metrics.values() for cell in cells(found[way]))] for way in ways]
-    heads = [head for count in metrics for head in (f"{count} unknowns", "less eigenpairs", "seconds")]
-    return table("error of waves between sensors", ["way", *heads], rows)
