@@ -46,7 +46,7 @@ def snapshots(
     out: Path = Path("runs/snapshots"),
     ways: list[str] = list(WAYS),  # noqa: B006 (never changed)
     sides: list[int] = [8, 16],  # noqa: B006
-    seeds: int = 5,
+    seeds: int = 10,
     cap: float = 60.0,
     jobs: int = 1,
     quick: bool = False,
@@ -61,11 +61,11 @@ def snapshots(
         seeds: media.
         cap: processor seconds for a medium.
         jobs: processes.
-        quick: one medium, 4² coefficients, three ways.
+        quick: one medium, 4² coefficients, two ways.
         fresh: start anew where the folder holds a run already.
     """
     if quick:
-        ways, sides, seeds = ["pca", "forces", "layer"], [4], 1
+        ways, sides, seeds = ["pca", "layer"], [4], 1
     check_names("ways", ways, WAYS)
     check_least("seeds", seeds, 1)
     run = Run(out, locals())
