@@ -27,7 +27,7 @@ from experiments.inverse import ORDER, nelson, whole
 from experiments.membrane import CELLS, Membrane
 from experiments.metrics import Numbers, mean_and_interval
 from experiments.runs import Refusal, Run, check_least, check_names, table
-from experiments.searches import Search, attempt, descend
+from experiments.searches import Ended, Search, attempt, descend
 from torch_lapeig import eigenpairs
 
 WAYS = {
@@ -50,7 +50,7 @@ PATCH, FILTER = 0.12, 0.06  # radii: of the patch, and of the mean over elements
 KEPT = 0.8  # of the first eigenvalue
 SYMMETRIC = ", symmetric"
 ADDED = 1e-3  # mass on the patch over that of the membrane there
-ENDS = {"NaN": "NaN", "cap": "not ended"}
+ENDS = {"NaN": "NaN", "singular": "singular", "cap": "not ended"}
 START = {False: 0.02, True: 0.2}  # size of the random start; the symmetric mean makes it smaller
 JITTER = 1e-5  # of the matrix's diagonal, over the first eigenvalue
 
@@ -227,7 +227,10 @@ def by_hand(search: Quiet, entries: Tensor) -> Measured:
             others, gaps = np.delete(modes, i, 1), np.delete(values, i) - values[i]
             z = others @ ((others.T @ pulled) / gaps)
         else:
-            z = nelson(spot.membrane, entries, values[i], modes[:, i], pulled)
+            try:
+                z = nelson(spot.membrane, entries, values[i], modes[:, i], pulled)
+            except RuntimeError as error:  # two eigenvalues are equal
+                raise Ended("singular") from error
         slope -= z[row] * modes[col, i]
     energy = spot.energy(torch.from_numpy(modes[:, :MODES]))
     first = quadratic(spot.membrane, entries, modes[:, :1])[0]
