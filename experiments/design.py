@@ -300,7 +300,11 @@ def summary(cells: dict[str, list[Result]]) -> Result:
             key: float(np.mean([cell[key] for cell in results])) for key in ("seconds", "first", "differences")
         }
         found[way] |= {end: sum(cell["end"] == end for cell in results) for end in ENDS}
-        found[way] |= {"equal": sum(cell["gap"] < 1e-9 for cell in results), "energy": geometric(energies)}
+        found[way] |= {
+            "designs": len(results),
+            "equal": sum(cell["gap"] < 1e-9 for cell in results),
+            "energy": geometric(energies),
+        }
         if way != "layer" and "layer" in cells:
             ours = np.array([cell["energy"] for cell in cells["layer"][: len(results)]])
             found[way]["over_layer"] = geometric(energies / ours, len(cells) - 1)
