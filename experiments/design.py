@@ -74,7 +74,7 @@ def design(
         meshes: 64, 400, 1000 or 4000 nodes with a patch anywhere, or "64 nodes, symmetric" and so on.
         seeds: numbers of patches or, with symmetry, starts on each of the meshes; slow ways try one.
         iterations: of L-BFGS, from a random start that is the same for all ways.
-        cap: processor seconds for a design; a way that takes more than a sixth is slow.
+        cap: processor seconds for a design; slow is what takes a sixth of it, and twice as long as the first way.
         jobs: processes.
         quick: one design of 64 nodes, three ways.
         fresh: start anew where the folder holds a run already.
@@ -92,7 +92,8 @@ def design(
     for mesh, count in zip(meshes, seeds, strict=True):
         tried = [way for way in ways if SYMMETRIC in mesh or not way.endswith("jittered")]
         first = run.cells("designs", cell, [(mesh, way, 0) for way in tried], jobs)
-        fast = [way for way in tried if first[mesh, way, 0]["seconds"] < cap / 6]
+        limit = max(cap / 6, 2 * first[mesh, tried[0], 0]["seconds"])
+        fast = [way for way in tried if first[mesh, way, 0]["seconds"] < limit]
         cells = first | run.cells("designs", cell, [(mesh, w, seed) for w in fast for seed in range(1, count)], jobs)
         metrics[mesh] = summary({way: [cell for case, cell in cells.items() if case[1] == way] for way in tried})
     run.finish(metrics, *tables_of(metrics))
@@ -306,8 +307,8 @@ def summary(cells: dict[str, list[Result]]) -> Result:
             "energy": geometric(energies),
         }
         if way != "layer" and "layer" in cells:
-            ours = np.array([cell["energy"] for cell in cells["layer"][: len(results)]])
-            found[way]["over_layer"] = geometric(energies / ours, len(cells) - 1)
+            ratios = [cell["energy"] / ours["energy"] for cell, ours in zip(results, cells["layer"], strict=False)]
+            found[way]["over_layer"] = geometric(np.array(ratios), len(cells) - 1)
     return found
 
 
@@ -339,7 +340,7 @@ def tables_of(metrics: Result) -> list[Table]:
         return [[WAYS[way], *(cell(found[way]) if way in found else "–" for found in metrics.values())] for way in ways]
 
     heads = ["way", *metrics]
-    count = ["finite differences, by count", *(f"{found['layer']['differences']:.2g}" for found in metrics.values())]
+    count = ["finite differences, by count", *(f"{found['layer']['differences']:,.0f}" for found in metrics.values())]
     return [
         table("energy left on the patch (over that of eigenpairs)", heads, rows(energy)),
         table("seconds", heads, [*rows(lambda found: f"{found['seconds']:.2g}"), count]),
