@@ -197,11 +197,6 @@ class Quiet(Search):
         first, energy = MEASURES.get(self.way, by_eigh)(self, self.spot.entries(coefficients))
         return torch.stack([(energy / self.scale).sqrt(), 10 * (KEPT - first / self.spot.uniform[1]).relu()])
 
-    def renew(self) -> None:
-        """Take the modes of the best design for a frame."""
-        self.frame = torch.from_numpy(self.spot.solved(self.spot.entries(self.best), BASIS)[1])
-        self.least = np.inf
-
 
 Measured = tuple[Tensor, Tensor]  # the first eigenvalue and the energy of entries of K
 
@@ -288,7 +283,8 @@ def in_rounds(search: Quiet, start: Numbers) -> None:
     search.iterations //= ROUNDS
     search.best = torch.from_numpy(start)
     for _ in range(ROUNDS):
-        search.renew()
+        search.frame = torch.from_numpy(search.spot.solved(search.spot.entries(search.best), BASIS)[1])
+        search.least = np.inf
         descend(search, search.best.numpy())
 
 
@@ -326,14 +322,10 @@ def tables_of(metrics: Result) -> list[Table]:
         return f"{value['mean']:.3g}" + ("" if value["interval"] is None else f" ×/÷ {value['interval']:.2f}")
 
     def energy(found: Result) -> str:
-        ends = "".join(
-            f"; {found[end]} of {len(found['energy']['seeds'])} {word}" for end, word in ENDS.items() if found[end]
-        )
-        return (
-            f"{found['energy']['mean']:.3g} ({told(found['over_layer'])}){ends}"
-            if "over_layer" in found
-            else told(found["energy"])
-        )
+        ends = "".join(f"; {found[end]} of {found['designs']} {word}" for end, word in ENDS.items() if found[end])
+        if "over_layer" not in found:
+            return told(found["energy"]) + ends
+        return f"{found['energy']['mean']:.3g} ({told(found['over_layer'])}){ends}"
 
     def rows(cell: Callable[[Result], str]) -> list[list[str]]:
         ways = [way for way in WAYS if any(way in found for found in metrics.values())]
