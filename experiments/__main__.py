@@ -38,6 +38,7 @@ EXPERIMENTS = (
     "inverse",
     "design",
     "isospectral",
+    "snapshots",
     "csl",
     "parametric",
 )

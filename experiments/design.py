@@ -1,7 +1,8 @@
-"""Weights of a network that make it as well connected as a budget allows, by gradients of several eigenvalues.
+"""Stiffnesses of a membrane that keep a patch quiet: design of eigenvectors, by their derivatives and by ways without.
 
-The algebraic connectivity λ₂ of the Laplacian is concave in the weights (Fiedler 1973; Boyd 2006). At its maximum under
-a budget several eigenvalues are equal, where λ₂ alone has no gradient. −log Σ_i exp(−β λ_i) / β of the first ones has.
+A membrane −∇·(c ∇u) = λ u on the unit square, held at its edge, has a stiffness c in each finite element, between a
+tenth of its mean and ten times as much. Its first modes shall be small on a patch, Σ_i u_iᵀ W u_i with the mass W of
+the patch, while the first eigenvalue stays above 0.8 of that of the uniform membrane.
 """
 
 from __future__ import annotations
@@ -9,234 +10,332 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib import import_module
-from importlib.util import find_spec
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from rich.table import Table
-from scipy.sparse import csc_array
-from scipy.sparse.linalg import eigsh
+from scipy.sparse import coo_array, diags_array
+from scipy.sparse.linalg import eigsh, splu
+from scipy.spatial import cKDTree
 from torch import Tensor
 
-from experiments.metrics import Numbers, mean_and_interval, plus_minus
+import torch_lapeig
+from experiments.inverse import ORDER, nelson, whole
+from experiments.membrane import CELLS, Membrane
+from experiments.metrics import Numbers, mean_and_interval
 from experiments.runs import Refusal, Run, check_least, check_names, table
-from torch_lapeig import Graph, Laplacian, eigenpairs, knn_graph
+from experiments.searches import Ended, Search, attempt, descend
+from torch_lapeig import eigenpairs
 
 WAYS = {
-    "smooth": "eigenpairs, several eigenvalues",
-    "eigh": "torch.linalg.eigh, the second alone",
-    "by_hand": "eigsh, Hellmann–Feynman by hand",
-    "sdp": "semidefinite program (cvxpy, SCS)",
+    "layer": "eigenpairs",
+    "nelson": "eigsh, Nelson's formula by hand",
+    "fox_kapoor": "eigsh, Fox and Kapoor's sum by hand",
+    "basis": "torch_lapeig.eigh in a reduced basis",
+    "basis_eigh": "torch.linalg.eigh in a reduced basis",
+    "basis_jittered": "torch.linalg.eigh, jitter, in a reduced basis",
+    "eigh": "torch.linalg.eigh",
+    "eigh_jittered": "torch.linalg.eigh, jitter",
+    "masses": "eigenvalues with a little mass on the patch",
+    "compliance": "compliance of the patch",
 }
-NEIGHBORS = 6
-MULTIPLE = 0.01  # relative distance from λ₂ within which eigenvalues are counted as equal to it
-LARGE = 4000  # nodes from which on one network is tried
-SHARPNESS = (5.0, 500.0)  # β λ₂ in the first and the last step
+MODES = 6  # which cut no pair of equal eigenvalues of the uniform square
+SUMMED, BASIS = 60, 100  # modes of Fox and Kapoor's sum, and of a reduced basis
+ROUNDS = 4  # of descents, each in the basis of modes at its start
+CONTRAST = 2.3  # largest logarithm of c, before its mean is made 1
+PATCH, FILTER = 0.12, 0.06  # radii: of the patch, and of the mean over elements that smooths c
+KEPT = 0.8  # of the first eigenvalue
+SYMMETRIC = ", symmetric"
+ADDED = 1e-3  # mass on the patch over that of the membrane there
+ENDS = {"NaN": "NaN", "singular": "singular", "cap": "not ended"}
+START = {False: 0.02, True: 0.2}  # size of the random start; the symmetric mean makes it smaller
+JITTER = 1e-5  # of the matrix's diagonal, over the first eigenvalue
 
 
 def design(
     out: Path = Path("runs/design"),
     ways: list[str] = list(WAYS),  # noqa: B006 (never changed)
-    sizes: list[int] = [100, 1000, 4000, 20000],  # noqa: B006
-    seeds: int = 3,
-    steps: int = 300,
-    rate: float = 0.5,
-    columns: int = 10,
-    cap: float = 180.0,
+    meshes: list[str] = ["1000 nodes", "4000 nodes", "400 nodes, symmetric"],  # noqa: B006
+    seeds: list[int] = [10, 3, 10],  # noqa: B006
+    iterations: int = 40,
+    cap: float = 60.0,
+    jobs: int = 1,
     quick: bool = False,
     fresh: bool = False,
 ) -> None:
-    """Weights of a network that connect it best under a budget: several eigenvalues against the second alone.
+    """Stiffnesses of a membrane that keep a patch quiet: design of eigenvectors, by their derivatives and without.
 
     Args:
         out: folder of metrics.json and what is finished.
-        ways: smooth, eigh, by_hand, sdp (needs cvxpy: pip install cvxpy).
-        sizes: numbers of nodes, random points of a square, joined to six neighbours; weights add up to the edges.
-        seeds: networks of each size; of 4000 nodes and more one.
-        steps: of Adam on logarithms of the weights.
-        rate: of Adam, which falls to zero along a cosine.
-        columns: eigenvalues after the trivial one in the smooth objective.
-        cap: processor seconds for a network; a way that takes more than half of it is not tried on more nodes.
-        quick: one network of 100 nodes without the program, few steps.
+        ways: layer, nelson, fox_kapoor, basis, basis_eigh, basis_jittered, eigh, eigh_jittered, masses, compliance.
+        meshes: 64, 400, 1000 or 4000 nodes with a patch anywhere, or "64 nodes, symmetric" and so on.
+        seeds: numbers of patches or, with symmetry, starts on each of the meshes; slow ways try one.
+        iterations: of L-BFGS, from a random start that is the same for all ways.
+        cap: processor seconds for a design; slow is what takes a sixth of it, and twice as long as the first way.
+        jobs: processes.
+        quick: one design of 64 nodes, three ways.
         fresh: start anew where the folder holds a run already.
     """
     if quick:
-        ways, sizes, seeds, steps = ["smooth", "eigh"], [100], 1, 60
+        ways, meshes, seeds = ["layer", "masses", "eigh"], ["64 nodes", "64 nodes, symmetric"], [1, 1]
+        iterations = 10
     check_names("ways", ways, WAYS)
-    check_least("seeds", seeds, 1)
-    check_least("sizes", min(sizes), NEIGHBORS + columns + 2)
-    if "sdp" in ways and find_spec("cvxpy") is None:
-        raise Refusal("--ways sdp needs cvxpy: pip install cvxpy, or name other ways")
+    check_names("meshes", meshes, [f"{nodes} nodes{kept}" for nodes in CELLS for kept in ("", SYMMETRIC)])
+    check_least("seeds", min(seeds), 1)
+    if len(seeds) != len(meshes):
+        raise Refusal(f"--seeds must have a number for each of {len(meshes)} meshes, got {len(seeds)}")
     run = Run(out, locals())
-    cell = Cell(steps, rate, columns, cap)
-    found: dict[int, dict[str, list[Result]]] = {}
-    for size in sorted(sizes):
-        before = [(way, results[0]) for cells in found.values() for way, results in cells.items()]
-        slow = {way for way, result in before if not result["ended"] or result["seconds"] > cap / 2}
-        tried = [way for way in ways if way not in slow]
-        first = run.cells("networks", cell, [(way, size, 0) for way in tried])
-        count = seeds if size < LARGE else 1
-        rest = [(way, size, seed) for way in tried if first[way, size, 0]["ended"] for seed in range(1, count)]
-        cells = first | run.cells("networks", cell, rest)
-        found[size] = {way: [result for case, result in cells.items() if case[0] == way] for way in tried}
-    metrics = {str(size): summary(cells) for size, cells in found.items()}
-    run.finish({"nodes": metrics}, *tables_of(metrics))
-
-
-class Network:
-    """Edges ``(2, m)`` between nearest neighbours among random points ``(N, 2)`` of a square."""
-
-    def __init__(self, nodes: int, seed: int) -> None:
-        self.points = torch.from_numpy(np.random.default_rng(seed).random((nodes, 2)))
-        pattern = knn_graph(self.points, NEIGHBORS).edge_index
-        upper = pattern[0] < pattern[1]
-        self.edges = pattern[:, upper]
-        self.nodes, self.budget = nodes, int(upper.sum())
-
-    def laplacian(self, weights: Tensor) -> Laplacian:
-        """Return the Laplacian of weights of the edges ``(m,)``."""
-        both = torch.cat([self.edges, self.edges.flip(0)], 1)
-        return Laplacian(Graph.from_edge_index(both, weights.repeat(2), self.nodes), "unnormalized")
-
-    def scipy(self, weights: Tensor) -> csc_array:
-        """Return the matrix of the Laplacian."""
-        (a, b), w = self.edges.numpy(), weights.detach().numpy()
-        entries = np.concatenate([w, w, -w, -w])
-        index = np.concatenate([a, b, a, b]), np.concatenate([a, b, b, a])
-        return csc_array((entries, index), shape=(self.nodes, self.nodes))
-
-    def smallest(self, weights: Tensor, count: int) -> tuple[Numbers, Numbers]:
-        """Return the smallest eigenvalues and vectors after the constant one, by SciPy's shift-invert."""
-        start = np.random.default_rng(0).normal(size=self.nodes)
-        values, vectors = eigsh(self.scipy(weights), count + 1, sigma=-1e-4, v0=start)
-        return values[1:], vectors[:, 1:]
+    cell, metrics = Cell(iterations, cap), {}
+    for mesh, count in zip(meshes, seeds, strict=True):
+        omitted = ["eigh"] if mesh.startswith("4000") else []  # minutes for an evaluation
+        omitted += [] if SYMMETRIC in mesh else ["basis_jittered", "eigh_jittered"]
+        tried = [way for way in ways if way not in omitted]
+        first = run.cells("designs", cell, [(mesh, way, 0) for way in tried], jobs)
+        limit = max(cap / 6, 2 * first[mesh, tried[0], 0]["seconds"])
+        fast = [way for way in tried if first[mesh, way, 0]["seconds"] < limit]
+        cells = first | run.cells("designs", cell, [(mesh, w, seed) for w in fast for seed in range(1, count)], jobs)
+        metrics[mesh] = summary({way: [cell for case, cell in cells.items() if case[1] == way] for way in tried})
+    run.finish(metrics, *tables_of(metrics))
 
 
 Result = dict[str, Any]
-Objective = Callable[[Network, Tensor, int, float], tuple[Tensor, Tensor]]
-
-
-def several(network: Network, weights: Tensor, columns: int, sharpness: float) -> tuple[Tensor, Tensor]:
-    """Return a smooth lower bound of λ₂ by the first eigenvalues, and λ₂."""
-    values = eigenpairs(network.laplacian(weights), columns + 1).values[1:]
-    beta = sharpness / values[0].item()
-    return -(-beta * values).logsumexp(0) / beta, values[0]
-
-
-def by_eigh(network: Network, weights: Tensor, columns: int, sharpness: float) -> tuple[Tensor, Tensor]:
-    """Return λ₂ by `torch.linalg.eigh`."""
-    a, b = network.edges
-    dense = weights.new_zeros(network.nodes, network.nodes).index_put((a, b), weights)
-    dense = dense + dense.mT
-    second = torch.linalg.eigh(dense.sum(1).diag() - dense)[0][1]
-    return second, second
-
-
-def by_hand(network: Network, weights: Tensor, columns: int, sharpness: float) -> tuple[Tensor, Tensor]:
-    """Return λ₂ by SciPy, as a linear function with the slope of Hellmann and Feynman, (u_a − u_b)²."""
-    _, vectors = network.smallest(weights, 1)
-    slope = torch.from_numpy(vectors[network.edges[0], 0] - vectors[network.edges[1], 0]).square()
-    second = slope @ weights  # λ₂ = uᵀ L u
-    return second, second
-
-
-OBJECTIVES: dict[str, Objective] = {"smooth": several, "eigh": by_eigh, "by_hand": by_hand}
 
 
 @dataclass(frozen=True)
 class Cell:
-    """Finds the weights of a network by one way; arguments as those of `design`."""
+    """Designs one membrane by one way; arguments as those of `design`."""
 
-    steps: int
-    rate: float
-    columns: int
+    iterations: int
     cap: float
 
-    def __call__(self, way: str, nodes: int, seed: int) -> dict[str, Any]:
-        """Return λ₂ over that of equal weights, how many eigenvalues equal it, seconds, and whether the way ended."""
-        network = Network(nodes, seed)
+    def __call__(self, mesh: str, way: str, seed: int) -> Result:
+        """Return what `attempt` does, the energy and the eigenvalue over the uniform ones, and seconds of a solve."""
+        spot = Spot(int(mesh.split()[0]), SYMMETRIC in mesh, seed)
+        search = Quiet(spot, way, self.cap, self.iterations)
+        found = attempt(search, in_rounds if way.startswith("basis") else descend, spot.start)
         begin = time.process_time()
-        weights, ended = sdp(network, self.cap) if way == "sdp" else self.ascend(way, network)
-        seconds = time.process_time() - begin
-        values, _ = network.smallest(weights, self.columns)
-        before, _ = network.smallest(torch.ones_like(weights), 1)
-        multiplicity = int((values < (1 + MULTIPLE) * values[0]).sum())
-        gain, spectrum = float(values[0] / before[0]), (values / values[0]).tolist()
-        return {"gain": gain, "multiplicity": multiplicity, "seconds": seconds, "ended": ended, "spectrum": spectrum}
-
-    def ascend(self, way: str, network: Network) -> tuple[Tensor, bool]:
-        """Return the weights with the largest λ₂ among those of Adam's steps, and whether all steps were done."""
-        logarithms = torch.zeros(network.budget, dtype=torch.float64, requires_grad=True)
-        optimizer = torch.optim.Adam([logarithms], self.rate)
-        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, self.steps)
-        best, most, deadline = logarithms.detach().exp(), 0.0, time.process_time() + self.cap
-        for step in range(self.steps):
-            weights = network.budget * logarithms.softmax(0)
-            sharpness = SHARPNESS[0] * (SHARPNESS[1] / SHARPNESS[0]) ** (step / self.steps)
-            objective, second = OBJECTIVES[way](network, weights, self.columns, sharpness)
-            if second.item() > most:
-                best, most = weights.detach(), second.item()
-            optimizer.zero_grad()
-            (-objective / objective.detach()).backward()
-            optimizer.step()
-            schedule.step()
-            if time.process_time() > deadline:
-                return best, False
-        return best, True
+        energy, first, gap = spot.measured(search.best)
+        solves = found["evaluations"] * (len(spot.start) + 1)
+        found["differences"] = solves * (time.process_time() - begin)
+        return found | {"energy": energy / spot.uniform[0], "first": first / spot.uniform[1], "gap": gap}
 
 
-def sdp(network: Network, cap: float) -> tuple[Tensor, bool]:
-    """Return the solution of the semidefinite program (Boyd 2006) within the seconds, and whether it converged."""
-    cvxpy = import_module("cvxpy")
-    n, m = network.nodes, network.budget
-    a, b = network.edges.numpy()
-    edge = np.arange(m)
-    incidence = csc_array((np.repeat([1.0, -1.0], m), (np.r_[a, b], np.r_[edge, edge])), shape=(n, m))
-    weights, least = cvxpy.Variable(m, nonneg=True), cvxpy.Variable()
-    laplacian = incidence @ cvxpy.diag(weights) @ incidence.T
-    constraints = [laplacian - least * (np.eye(n) - 1 / n) >> 0, cvxpy.sum(weights) == m]
-    problem = cvxpy.Problem(cvxpy.Maximize(least), constraints)
-    try:
-        problem.solve(solver="SCS", time_limit_secs=2 * cap)  # of the clock, on a loaded machine
-    except cvxpy.SolverError:
-        return torch.ones(m, dtype=torch.float64), False
-    found = torch.from_numpy(np.maximum(weights.value, 0)) if weights.value is not None else torch.ones(m).double()
-    return found * (m / found.sum()), problem.status == "optimal"
+class Spot:
+    """A membrane and its patch; with ``symmetric`` true, the patch and all designs have the symmetry of the square."""
+
+    def __init__(self, nodes: int, symmetric: bool, seed: int) -> None:
+        self.membrane = Membrane.of(CELLS[nodes])
+        self.generator = np.random.default_rng(seed)
+        centre = np.full(2, 0.5) if symmetric else self.generator.uniform(0.25, 0.75, 2)
+        inside = ((self.membrane.places.numpy() - centre) ** 2).sum(1) < PATCH**2
+        masses = self.membrane.scipy(self.membrane.mass).sum(1)
+        self.weights = torch.from_numpy(inside * masses)
+        self.mean = smoothing(self.membrane, symmetric)
+        count = len(self.membrane.areas)
+        self.start = START[symmetric] * self.generator.normal(size=count)
+        self.uniform = self.measured(torch.zeros(count, dtype=torch.float64))
+
+    def entries(self, unknowns: Tensor) -> Tensor:
+        """Return entries of K of unknowns, one for each element: c is smooth, within bounds, and 1 in the mean."""
+        field = CONTRAST * (self.mean @ unknowns).tanh()
+        shares = self.membrane.areas / self.membrane.areas.sum()
+        return self.membrane.stiffness(field - (shares @ field.exp()).log())
+
+    def solved(self, entries: Tensor, count: int = MODES, added: float = 0.0) -> tuple[Numbers, Numbers]:
+        """Return eigenvalues and modes by SciPy's shift-invert, with a share of the patch's mass added to it."""
+        mass = self.membrane.scipy(self.membrane.mass) + added * diags_array(self.weights.numpy())
+        start = np.random.default_rng(0).normal(size=mass.shape[0])
+        values, modes = eigsh(self.membrane.scipy(entries.detach()), count, mass.tocsc(), sigma=0, v0=start)
+        return values, modes
+
+    def energy(self, modes: Tensor) -> Tensor:
+        """Return what modes ``(N, m)`` have on the patch."""
+        return self.weights @ modes.square().sum(1)
+
+    def measured(self, unknowns: Tensor) -> tuple[float, float, float]:
+        """Return the energy, the first eigenvalue, and the smallest relative gap between modes that are counted."""
+        values, modes = self.solved(self.entries(unknowns), MODES + 1)
+        energy = self.energy(torch.from_numpy(modes[:, :MODES])).item()
+        return energy, float(values[0]), float((values[1:] / values[:-1] - 1).min())
 
 
-def summary(cells: dict[str, list[Result]]) -> dict[str, Any]:
-    """Return means over networks, the gain of each, and how far it is below that of several eigenvalues."""
-    found: dict[str, Any] = {}
+@cache
+def smoothing(membrane: Membrane, symmetric: bool) -> Tensor:
+    """Return the matrix of means over near elements ``(T, T)``, and over the eight images of an element."""
+    centres = membrane.centres.numpy()
+    tree, count = cKDTree(centres), len(centres)
+    near = tree.query_pairs(FILTER, output_type="ndarray")
+    row, col = np.concatenate([near, near[:, ::-1], np.arange(count)[:, None].repeat(2, 1)]).T
+    mean = coo_array((np.ones(len(row)), (row, col)), shape=(count, count)).tocsr()
+    mean = diags_array(1 / mean.sum(1)) @ mean
+    if symmetric:
+        turned = [centres, centres[:, ::-1]]
+        flips = [[0, 0], [0, 1], [1, 0], [1, 1]]
+        images = [tree.query(np.abs(flip - places))[1] for places in turned for flip in flips]
+        index = np.tile(np.arange(count), 8), np.concatenate(images)
+        mean = mean @ coo_array((np.full(8 * count, 0.125), index), shape=(count, count)).tocsr()
+    places = torch.from_numpy(np.stack(mean.nonzero()).astype(np.int64))
+    return torch.sparse_coo_tensor(
+        places, torch.from_numpy(mean[mean.nonzero()]), mean.shape, check_invariants=True
+    ).coalesce()
+
+
+class Quiet(Search):
+    """The loss of one way: the energy over that of the uniform membrane, and how far the first eigenvalue falls."""
+
+    def __init__(self, spot: Spot, way: str, cap: float, iterations: int) -> None:
+        super().__init__(len(spot.start), cap, 1e-5 / len(spot.start))
+        self.spot, self.way, self.iterations = spot, way, iterations
+        self.frame = whole(spot.membrane) if "eigh" in way else torch.empty(0)  # orthonormal in M
+        self.scale = spot.uniform[0]
+        if way == "compliance":
+            self.scale = by_compliance(self, spot.entries(self.best))[1].item()
+
+    def fitted(self, coefficients: Tensor) -> Tensor:
+        """Return the root of the energy, and ten times what the eigenvalue falls short."""
+        first, energy = MEASURES.get(self.way, by_eigh)(self, self.spot.entries(coefficients))
+        return torch.stack([(energy / self.scale).sqrt(), 10 * (KEPT - first / self.spot.uniform[1]).relu()])
+
+
+Measured = tuple[Tensor, Tensor]  # the first eigenvalue and the energy of entries of K
+
+
+def by_eigenpairs(search: Quiet, entries: Tensor) -> Measured:
+    """Measure by `eigenpairs`."""
+    membrane = search.spot.membrane
+    pairs = eigenpairs(membrane.sparse(entries), MODES, mass=membrane.sparse(membrane.mass))
+    return pairs.values[0], search.spot.energy(pairs.vectors)
+
+
+def by_hand(search: Quiet, entries: Tensor) -> Measured:
+    """Measure by SciPy, with slopes as in a textbook, of distinct eigenvalues.
+
+    The energy's slope in an entry of K is −Σ_i z_i u_iᵀ there, with (K − λ_i M) z_i = (I − M u_i u_iᵀ) 2 W u_i.
+    """
+    spot, by_sum = search.spot, search.way == "fox_kapoor"
+    values, modes = spot.solved(entries, SUMMED if by_sum else MODES)
+    row, col = spot.membrane.index.numpy()
+    slope = np.zeros(len(row))
+    for i in range(MODES):
+        pulled = 2 * spot.weights.numpy() * modes[:, i]
+        if by_sum:  # Fox & Kapoor 1968
+            others, gaps = np.delete(modes, i, 1), np.delete(values, i) - values[i]
+            z = others @ ((others.T @ pulled) / gaps)
+        else:
+            try:
+                z = nelson(spot.membrane, entries, values[i], modes[:, i], pulled)
+            except RuntimeError as error:  # two eigenvalues are equal
+                raise Ended("singular") from error
+        slope -= z[row] * modes[col, i]
+    energy = spot.energy(torch.from_numpy(modes[:, :MODES]))
+    first = quadratic(spot.membrane, entries, modes[:, :1])[0]
+    return first, energy + torch.from_numpy(slope) @ (entries - entries.detach())
+
+
+def by_eigh(search: Quiet, entries: Tensor) -> Measured:
+    """Measure by all eigenvectors of the matrix in a frame, a whole one or modes of an earlier design."""
+    (row, col), frame = search.spot.membrane.index, search.frame
+    matrix = frame.mT @ torch.zeros_like(frame).index_add(0, row, entries[:, None] * frame[col])
+    if search.way.endswith("jittered"):
+        noise = torch.from_numpy(np.random.default_rng(5).normal(size=len(matrix)))
+        matrix = matrix + JITTER * search.spot.uniform[1] * noise.diag()
+    values, vectors = (torch_lapeig.eigh if search.way == "basis" else torch.linalg.eigh)(matrix)[:2]
+    return values[0], search.spot.energy(frame @ vectors[:, :MODES])
+
+
+def quadratic(membrane: Membrane, entries: Tensor, blocks: Numbers) -> Tensor:
+    """Return bᵀ K b of each column; of a mode it has the value and, by Hellmann and Feynman, the slope of λ."""
+    row, col = membrane.index
+    fixed = torch.from_numpy(blocks)
+    return entries @ (fixed[row] * fixed[col])
+
+
+def by_masses(search: Quiet, entries: Tensor) -> Measured:
+    """Measure the energy as the slope of −Σ_i log λ_i in a mass on the patch, by a difference of eigenvalues."""
+    spot = search.spot
+    more, less = (quadratic(spot.membrane, entries, spot.solved(entries, MODES, s * ADDED)[1]) for s in (1, -1))
+    return (more[0] + less[0]) / 2, (less.log() - more.log()).sum() / (2 * ADDED)
+
+
+def by_compliance(search: Quiet, entries: Tensor) -> Measured:
+    """Measure tr W K⁻¹ in the place of the energy, which differentiates a linear system."""
+    spot = search.spot
+    patch = spot.weights.nonzero()[:, 0].numpy()
+    load = np.zeros((len(spot.weights), len(patch)))
+    load[patch, np.arange(len(patch))] = spot.weights[patch].sqrt()
+    moved = splu(spot.membrane.scipy(entries.detach()), permc_spec=ORDER).solve(load)
+    compliance = 2 * float((load * moved).sum()) - quadratic(spot.membrane, entries, moved).sum()
+    return quadratic(spot.membrane, entries, spot.solved(entries, 1)[1])[0], compliance
+
+
+MEASURES: dict[str, Callable[[Quiet, Tensor], Measured]] = {
+    "layer": by_eigenpairs,
+    "nelson": by_hand,
+    "fox_kapoor": by_hand,
+    "masses": by_masses,
+    "compliance": by_compliance,
+}
+
+
+def in_rounds(search: Quiet, start: Numbers) -> None:
+    """Descend in rounds, each in the space of the modes at its start."""
+    search.iterations //= ROUNDS
+    search.best = torch.from_numpy(start)
+    for _ in range(ROUNDS):
+        search.frame = torch.from_numpy(search.spot.solved(search.spot.entries(search.best), BASIS)[1])
+        search.least = np.inf
+        descend(search, search.best.numpy())
+
+
+def summary(cells: dict[str, list[Result]]) -> Result:
+    """Return geometric means over designs, ratios to the layer's energies, and how many designs ended otherwise."""
+    found: Result = {}
     for way, results in cells.items():
-        gains = [result["gain"] for result in results]
-        found[way] = {key: float(np.mean([result[key] for result in results])) for key in ("seconds", "multiplicity")}
-        found[way] |= {"gain": mean_and_interval(gains), "ended": all(result["ended"] for result in results)}
-        pairs = zip(gains, cells.get("smooth", []), strict=False)
-        if behind := [1 - gain / ours["gain"] for gain, ours in pairs]:
-            found[way]["behind"] = mean_and_interval(behind, max(len(cells) - 1, 1))
+        energies = np.array([cell["energy"] for cell in results])
+        found[way] = {
+            key: float(np.mean([cell[key] for cell in results])) for key in ("seconds", "first", "differences")
+        }
+        found[way] |= {end: sum(cell["end"] == end for cell in results) for end in ENDS}
+        found[way] |= {
+            "designs": len(results),
+            "equal": sum(cell["gap"] < 1e-9 for cell in results),
+            "energy": geometric(energies),
+        }
+        if way != "layer" and "layer" in cells:
+            ratios = [cell["energy"] / ours["energy"] for cell, ours in zip(results, cells["layer"], strict=False)]
+            found[way]["over_layer"] = geometric(np.array(ratios), len(cells) - 1)
     return found
 
 
-def tables_of(metrics: dict[str, dict[str, Any]]) -> list[Table]:
-    """Return what each way gains, and its seconds and multiplicity."""
-    ways = [way for way in WAYS if any(way in found for found in metrics.values())]
+def geometric(values: Numbers, among: int = 1) -> Result:
+    """Return the geometric mean, the factor by which its interval reaches to both sides, and values by seed."""
+    found = mean_and_interval(np.log(values), among)
+    factor = None if found["interval"] is None else float(np.exp(found["interval"]))
+    return {"mean": float(np.exp(found["mean"])), "interval": factor, "seeds": values.tolist()}
 
-    def rows(cell: Callable[[dict[str, Any]], str]) -> list[list[str]]:
+
+def tables_of(metrics: Result) -> list[Table]:
+    """Return energies that are left, with their ratios to the layer's, and seconds."""
+
+    def told(value: Result) -> str:
+        return f"{value['mean']:.3g}" + ("" if value["interval"] is None else f" ×/÷ {value['interval']:.2f}")
+
+    def energy(found: Result) -> str:
+        ends = "".join(f"; {found[end]} of {found['designs']} {word}" for end, word in ENDS.items() if found[end])
+        if "over_layer" not in found:
+            return told(found["energy"]) + ends
+        return f"{found['energy']['mean']:.3g} ({told(found['over_layer'])}){ends}"
+
+    def rows(cell: Callable[[Result], str]) -> list[list[str]]:
+        ways = [way for way in WAYS if any(way in found for found in metrics.values())]
         return [[WAYS[way], *(cell(found[way]) if way in found else "–" for found in metrics.values())] for way in ways]
 
-    def gain(found: dict[str, Any]) -> str:
-        return f"{found['gain']['mean']:.3f}" + ("" if found["ended"] else ", did not end")
-
-    def behind(found: dict[str, Any]) -> str:
-        return plus_minus(found["behind"], 2, 100, "+") if "behind" in found else "–"
-
-    heads = ["way", *(f"{size} nodes" for size in metrics)]
+    heads = ["way", *metrics]
+    count = ["finite differences, by count", *(f"{found['layer']['differences']:,.0f}" for found in metrics.values())]
     return [
-        table("connectivity over that of equal weights", heads, rows(gain)),
-        table("below several eigenvalues (%)", heads, rows(behind)),
-        table("seconds", heads, rows(lambda found: f"{found['seconds']:.3g}")),
-        table("eigenvalues within 1 % of the second", heads, rows(lambda found: f"{found['multiplicity']:.1f}")),
+        table("energy left on the patch (over that of eigenpairs)", heads, rows(energy)),
+        table("seconds", heads, [*rows(lambda found: f"{found['seconds']:.2g}"), count]),
     ]

@@ -10,7 +10,7 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from itertools import combinations
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -40,12 +40,10 @@ TASKS = {"moons": "two moons", "digits": "pairs of digits"}
 WAVES = {"moons": 0.3, "digits": 0.6}  # slopes of the waves that mix channels; invertible below 1
 VARIANTS = {
     "fixed": "nothing: all channels alike",
+    "pca": "pairs choose two principal components",
+    "fobi": "pairs choose two components of fourth moments (FOBI)",
     "itml": "pairs: ITML, a linear map",
-    "network": "pairs: the best of three EdgeConv networks",
     "harmonic": "labels, through HarmonicFunction",
-    "evolution": "the layer's loss, evolution strategy",
-    "whitened": "the same, from whitened channels",
-    "pca": "the same, from two components of PCA",
     "diffusion": "pairs, through powers of the walk",
     "layer": "pairs, through eigenvectors: the layer",
     "oracle": "the channels that matter, given",
@@ -54,7 +52,8 @@ RELEVANT = {"moons": 2, "digits": 6}  # channels that matter
 EIGENVECTORS = 32  # of each graph
 GROUPS = {"moons": 2, "digits": 3}
 HIDDEN = 12  # units of a learned map
-RESTARTS = 3  # of networks
+POINTS, NEIGHBORS = 64, 8  # of a set; of a graph
+BATCH, RATE = 4, 0.03  # sets in a step, and rate of Adam
 
 
 def grouping(
@@ -65,12 +64,8 @@ def grouping(
     first_seed: int = 0,
     sets: int = 96,
     heldout: int = 12,
-    points: int = 64,
     labelled: int = 6,
-    neighbors: int = 8,
     steps: int = 150,
-    rate: float = 0.03,
-    batch: int = 4,
     jobs: int = 1,
     quick: bool = False,
     fresh: bool = False,
@@ -80,18 +75,13 @@ def grouping(
     Args:
         out: folder of metrics.json and what is finished.
         tasks: moons (planted), digits (real).
-        variants: fixed, itml, network, harmonic, evolution, whitened, pca, diffusion, layer, oracle. Evolution begins
-            where the layer does, at whitened channels, or at the two principal components with the least loss.
+        variants: fixed, pca, fobi, itml, harmonic, diffusion, layer, oracle; the first four take no derivative.
         seeds: repetitions of each task and variant, each with its own sets and its own mixture of channels.
         first_seed: number of the first one.
         sets: of training.
         heldout: sets of the test, of which no label is known.
-        points: of a set.
-        labelled: points of a training set whose group is known.
-        neighbors: k of the graphs.
-        steps: of a training; each network's has three times as many, an evolution strategy six times.
-        rate: of Adam.
-        batch: sets in a step.
+        labelled: of the 64 points of a training set, those whose group is known.
+        steps: of a training.
         jobs: processes.
         quick: moons, one seed, fixed, itml and layer.
         fresh: start anew where the folder holds a run already.
@@ -101,17 +91,12 @@ def grouping(
     check_names("tasks", tasks, TASKS)
     check_names("variants", variants, VARIANTS)
     check_least("seeds", seeds, 1)
-    if not 2 <= labelled <= points or not batch <= sets or not neighbors < points:
-        raise Refusal(
-            "--labelled must be 2 to --points, --batch at most --sets, --neighbors less than --points, got "
-            f"{labelled}, {points}, {batch}, {sets} and {neighbors}"
-        )
+    if not 2 <= labelled <= POINTS or sets < BATCH:
+        raise Refusal(f"--labelled must be 2 to {POINTS}, --sets at least {BATCH}, got {labelled} and {sets}")
     run = Run(out, locals())
-    numbers = tuple(range(first_seed, first_seed + seeds))
-    trials = Trials(numbers, sets, heldout, points, labelled, neighbors, steps, rate, batch)
+    trials = Trials(tuple(range(first_seed, first_seed + seeds)), sets, heldout, labelled, steps)
     cells = run.cells("trials", trials, [(variant, task) for task in tasks for variant in variants], jobs)
-    metrics = {task: {variant: summary(cells[variant, task]) for variant in variants} for task in tasks}
-    differences(metrics)
+    metrics = {task: summary({variant: cells[variant, task] for variant in variants}) for task in tasks}
     run.finish({**metrics, "seeds": seeds}, results_table(metrics))
 
 
@@ -131,50 +116,31 @@ class Sets(NamedTuple):
         repetition = torch.arange(len(rows))[:, None]
         return Sets(*(part[repetition, rows] for part in self))
 
-    def mapped(self, parameters: Tensor) -> Sets:
-        """Return all sets in one row, ``(R · S, N, E)``, after the map ``(R, P)`` of their repetition."""
-        linear, inner, outer = parts_of_map(parameters, self.x.shape[-1])
-        x = self.x @ linear[:, None] + (self.x @ inner[:, None]).tanh() @ outer[:, None]
+    def mapped(self, parameters: list[Tensor]) -> Sets:
+        """Return all sets in one row, ``(R · S, N, E)``, after the map x ↦ xA + tanh(xC)B of their repetition."""
+        linear, inner, outer = (part[:, None] for part in parameters)
+        x = self.x @ linear + (self.x @ inner).tanh() @ outer
         return Sets(*(part.flatten(0, 1) for part in self._replace(x=x)))
 
 
-def parts_of_map(parameters: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Return A ``(R, D, E)``, C ``(R, D, H)`` and B ``(R, H, E)`` of maps x ↦ xA + tanh(xC)B of D channels."""
-    outputs = (parameters.shape[1] - size * HIDDEN) // (size + HIDDEN)
-    shapes = (size, outputs), (size, HIDDEN), (HIDDEN, outputs)
-    parts = parameters.split([rows * columns for rows, columns in shapes], 1)
-    linear, inner, outer = (part.unflatten(1, shape) for part, shape in zip(parts, shapes, strict=True))
-    return linear, inner, outer
-
-
-def start_from(linear: Tensor) -> Tensor:
-    """Return parameters ``(R, P)`` of a map that is linear ``(R, D, E)`` at first, with random C."""
+def start_from(linear: Tensor) -> list[Tensor]:
+    """Return A ``(R, D, E)``, C ``(R, D, H)`` and B ``(R, H, E)`` of a map that is linear at first, with random C."""
     count, size, outputs = linear.shape
     inner = torch.randn(count, size, HIDDEN, dtype=linear.dtype) / size**0.5
-    return torch.cat([linear.flatten(1), inner.flatten(1), linear.new_zeros(count, HIDDEN * outputs)], 1)
+    return [linear, inner, linear.new_zeros(count, HIDDEN, outputs)]
 
 
-def stacked(repetitions: list[Sets]) -> Sets:
-    """Return ``(R, S, N, D)`` and so on of R repetitions."""
-    return Sets(*(torch.stack(part) for part in zip(*repetitions, strict=True)))
-
-
-def make_sets(task: str, count: int, points: int, labelled: int, generator: np.random.Generator, new: bool) -> Sets:
+def make_sets(task: str, count: int, labelled: int, generator: np.random.Generator, new: bool) -> Sets:
     """Return sets whose first channels have the groups that matter, and the others groups that do not, or noise.
 
-    Args:
-        task: the first channels are two moons, turned by a random angle, or a digit. The next are two blobs
-            and noise, or another digit; which point is in which has nothing to do with the groups. In planted sets
-            the covariance of each plane is the identity.
-        count, points, labelled: sets; points of each; those whose group is known.
-        generator: of random numbers.
-        new: of digits 5 to 9 instead of 0 to 4.
+    The first are two moons, turned by a random angle, or a digit; the next are two blobs and noise, or another digit
+    (5 to 9 with ``new``, else 0 to 4). In planted sets the covariance of each plane is the identity.
     """
     digits = task == "digits"
-    made = [digits_set(points, generator, new) if digits else planted_set(points, generator) for _ in range(count)]
-    known = np.zeros((count, points), bool)
+    made = [digits_set(generator, new) if digits else planted_set(generator) for _ in range(count)]
+    known = np.zeros((count, POINTS), bool)
     for row in known:
-        row[generator.choice(points, labelled, replace=False)] = True
+        row[generator.choice(POINTS, labelled, replace=False)] = True
     x, group = (np.stack(part) for part in zip(*made, strict=True))
     source = x[..., : RELEVANT[task]].copy()
     return Sets(*map(torch.from_numpy, (x, source, group, known)))
@@ -192,37 +158,31 @@ def mixture(size: int, wave: float, generator: np.random.Generator) -> Callable[
     return mix
 
 
-def planted_set(points: int, generator: np.random.Generator) -> tuple[Numbers, Numbers]:
+def planted_set(generator: np.random.Generator) -> tuple[Numbers, Numbers]:
     """Return points ``(N, 6)`` and groups ``(N,)``."""
     seed = int(generator.integers(1 << 30))
-    shape = make_moons(points, noise=0.05, random_state=seed)
-    blobs = np.stack([3.0 * generator.integers(0, 2, points) - 1.5, np.zeros(points)], 1)
-    blobs += 0.4 * generator.normal(size=(points, 2))
-    planes = (shape[0], blobs, generator.normal(size=(points, 2)))
-    return np.concatenate([white(plane) @ turn(generator) for plane in planes], 1), shape[1]
+    shape = make_moons(POINTS, noise=0.05, random_state=seed)
+    blobs = np.stack([3.0 * generator.integers(0, 2, POINTS) - 1.5, np.zeros(POINTS)], 1)
+    blobs += 0.4 * generator.normal(size=(POINTS, 2))
+    planes = (shape[0], blobs, generator.normal(size=(POINTS, 2)))
+    return np.concatenate([white(plane, generator) for plane in planes], 1), shape[1]
 
 
-def white(points: Numbers) -> Numbers:
-    """Return points with mean 0 and covariance 1, turned as they were."""
-    centred = points - points.mean(0)
-    left, _, right = np.linalg.svd(centred, full_matrices=False)
-    whitened: Numbers = np.sqrt(len(points)) * left @ right
-    return whitened
-
-
-def turn(generator: np.random.Generator) -> Numbers:
-    """A rotation of the plane."""
+def white(points: Numbers, generator: np.random.Generator) -> Numbers:
+    """Return points of a plane with mean 0 and covariance 1, turned by a random angle."""
+    left, _, right = np.linalg.svd(points - points.mean(0), full_matrices=False)
     angle = generator.uniform(0, 2 * np.pi)
-    return np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
+    turn = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
+    return np.asarray(np.sqrt(len(points)) * left @ right @ turn)
 
 
-def digits_set(points: int, generator: np.random.Generator, new: bool) -> tuple[Numbers, Numbers]:
-    """Points ``(N, 12)`` and groups ``(N,)``: six components of each of two images, both of one of three classes."""
+def digits_set(generator: np.random.Generator, new: bool) -> tuple[Numbers, Numbers]:
+    """Return points ``(N, 12)`` and groups ``(N,)``: six components of two images, each of one of three classes."""
     components, labels = components_of_digits()
     halves, groups = [], []
     for _ in range(2):
         classes = 5 * new + generator.choice(5, 3, replace=False)
-        group = generator.integers(0, 3, points)
+        group = generator.integers(0, 3, POINTS)
         halves.append(np.stack([components[generator.choice(np.flatnonzero(labels == classes[g]))] for g in group]))
         groups.append(group)
     return np.concatenate(halves, 1), groups[0]
@@ -243,12 +203,8 @@ class Trials:
     seeds: tuple[int, ...]
     sets: int
     heldout: int
-    points: int
     labelled: int
-    neighbors: int
     steps: int
-    rate: float
-    batch: int
 
     def __call__(self, variant: str, task: str) -> dict[str, Any]:
         """Return the mean adjusted Rand index of each seed's test sets, and the processor's seconds of all seeds."""
@@ -272,80 +228,52 @@ class Trials:
     @cache  # noqa: B019 (one instance a run)
     def data(self, task: str) -> tuple[Sets, Sets]:
         """Return training sets and test sets ``(R, S, N, D)``, their channels mixed."""
-        trains, tests = [], []
+        made = []
         for seed in self.seeds:
             generator = np.random.default_rng(seed)
-            train = make_sets(task, self.sets, self.points, self.labelled, generator, new=False)
-            test = make_sets(task, self.heldout, self.points, self.labelled, generator, new=True)
+            train = make_sets(task, self.sets, self.labelled, generator, new=False)
+            test = make_sets(task, self.heldout, self.labelled, generator, new=True)
             mix = mixture(train.x.shape[-1], WAVES[task], generator)
-            trains.append(train._replace(x=mix(train.x)))
-            tests.append(test._replace(x=mix(test.x)))
-        return stacked(trains), stacked(tests)
+            made.append([part._replace(x=mix(part.x)) for part in (train, test)])
+        train, test = (Sets(*map(torch.stack, zip(*parts, strict=True))) for parts in zip(*made, strict=True))
+        return train, test
 
     def learned(self, variant: str, train: Sets, groups: int) -> Callable[[Sets], Tensor]:
-        """Return what makes rows for k-means of sets: of a network, or eigenvectors after a learned map."""
-        if variant == "network":
-            return self.best_network(train)
-        layer = SpectralClustering(groups, KNN(self.neighbors))
+        """Return what makes rows for k-means of sets: eigenvectors after a learned map."""
+        layer = SpectralClustering(groups, KNN(NEIGHBORS))
         if variant == "oracle":
             return lambda part: layer(part.source.flatten(0, 1))
         found = start_from(torch.eye(train.x.shape[-1], dtype=torch.float64).repeat(len(self.seeds), 1, 1))
         if variant == "itml":
             found = start_from(torch.stack([itml(Sets(*part)) for part in zip(*train, strict=True)]))
-        elif variant in ("evolution", "whitened", "pca"):
-            starts = {"evolution": [found], "whitened": [start_from(whitening(train))]}
-            found = evolve(
-                starts.get(variant) or [start_from(pair) for pair in pairs_of_components(train)], train, self
-            )
+        elif variant in ("pca", "fobi"):
+            found = start_from(chosen(components(train.x.flatten(1, 2), variant == "fobi"), train))
         elif variant != "fixed":
-            found.requires_grad_()
+            self.descend(found, variant, train, groups)
+        return lambda part: layer(part.mapped(found).x)
 
-            def loss(part: Sets, done: float) -> Tensor:
-                return self.loss(variant, part.mapped(found), groups, done)
-
-            self.descend([found], loss, train, self.rate, self.steps)
-        return lambda part: layer(part.mapped(found.detach()).x)
-
-    def best_network(self, train: Sets) -> Callable[[Sets], Tensor]:
-        """Return rows of the network that fits known pairs of a repetition best, of several that are trained."""
-        networks, losses = [], []
-        for _ in range(RESTARTS):
-            network = Networks(len(self.seeds), train.x.shape[-1], self.neighbors)
-            fit = partial(fit_of_network, network)
-            self.descend(list(network.parameters()), fit, train, 0.005, 3 * self.steps)
-            networks.append(network)
-            with torch.no_grad():
-                losses.append(fit(train, 1.0).reshape(len(self.seeds), -1).mean(1))
-        best = torch.stack(losses).argmin(0)
-
-        def rows(part: Sets) -> Tensor:
-            each = torch.stack([network(part.x).unflatten(0, part.x.shape[:2]) for network in networks])
-            return each[best, torch.arange(len(best))].flatten(0, 1)
-
-        return rows
-
-    def loss(self, variant: str, part: Sets, groups: int, done: float) -> Tensor:
-        """Return the loss ``(B,)`` of a variant for each of mapped sets, after a share ``done`` of the training."""
-        if variant == "layer":
-            return pair_loss(through_eigenvectors(part.x, self.neighbors, diffusion_time(done)), part)
-        if variant == "diffusion":
-            graph = HeatKernel("median")(part.x, KNN(self.neighbors)(part.x))
-            return pair_loss(diffused(graph.to_dense(), round(diffusion_time(done))), part)
-        return harmonic(part, groups, self.neighbors)
-
-    def descend(
-        self, parameters: list[Tensor], loss: Callable[[Sets, float], Tensor], train: Sets, rate: float, steps: int
-    ) -> None:
+    def descend(self, found: list[Tensor], variant: str, train: Sets, groups: int) -> None:
         """Minimise a loss of random batches by Adam, with a rate that falls to zero along a cosine."""
-        optimizer = torch.optim.Adam(parameters, rate)
-        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
-        for step in range(steps):
-            rows = torch.rand(len(self.seeds), self.sets).argsort(1)[:, : self.batch]
-            value = loss(train.some(rows), step / steps).sum()
+        optimizer = torch.optim.Adam([part.requires_grad_() for part in found], RATE)
+        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, self.steps)
+        for step in range(self.steps):
+            rows = torch.rand(len(self.seeds), self.sets).argsort(1)[:, :BATCH]
+            value = loss_of(variant, train.some(rows).mapped(found), groups, step / self.steps).sum()
             optimizer.zero_grad()
             value.backward()
             optimizer.step()
             schedule.step()
+
+
+def loss_of(variant: str, part: Sets, groups: int, done: float) -> Tensor:
+    """Return the loss ``(B,)`` of a variant for each of mapped sets, after a share ``done`` of the training."""
+    time = 4 * 32.0**done  # steps of the walk: at first 4, which see near points, at last 128
+    if variant == "layer":
+        return pair_loss(through_eigenvectors(part.x, time), part)
+    if variant == "diffusion":
+        graph = HeatKernel("median")(part.x, KNN(NEIGHBORS)(part.x))
+        return pair_loss(diffused(graph.to_dense(), round(time)), part)
+    return harmonic(part, groups)
 
 
 def known_pairs(part: Sets) -> tuple[Tensor, Tensor]:
@@ -368,34 +296,18 @@ def mean_of(values: Tensor, chosen: Tensor) -> Tensor:
     return (values * chosen).sum((1, 2)) / chosen.sum((1, 2)).clamp_min(1)
 
 
-def fit_of_network(network: Networks, part: Sets, done: float) -> Tensor:
-    """Return the loss of known pairs in rows of networks, ``(R · S,)``."""
-    return pair_loss(network(part.x), part._replace(group=part.group.flatten(0, 1), known=part.known.flatten(0, 1)))
-
-
-def diffusion_time(done: float) -> float:
-    """Return the steps of the walk after a share of the training: 4 at first, which see near points, 128 at last."""
-    return float(4 * 32.0**done)
-
-
-def through_eigenvectors(x: Tensor, neighbors: int, time: float) -> Tensor:
+def through_eigenvectors(x: Tensor, time: float) -> Tensor:
     """Return eigenvectors ``(B, N, 32)`` of points' graphs, times what a lazy random walk leaves of each."""
-    found = LaplacianEigenmaps(EIGENVECTORS, KNN(neighbors)).embed(x)
+    found = LaplacianEigenmaps(EIGENVECTORS, KNN(NEIGHBORS)).embed(x)
     rows: Tensor = found.embedding * (1 - found.eigenvalues / 2)[:, None] ** time
     return rows
 
 
-def squared_distances(x: Tensor) -> Tensor:
-    """Return ``(B, N, N)`` of points ``(B, N, D)``."""
-    squares = x.square().sum(-1)
-    return (squares[:, :, None] + squares[:, None] - 2 * x @ x.mT).clamp_min(1e-12)
-
-
-def harmonic(part: Sets, groups: int, neighbors: int) -> Tensor:
+def harmonic(part: Sets, groups: int) -> Tensor:
     """Return the cross-entropy of half of the known points, given the others."""
     order = torch.rand(part.known.shape).masked_fill(~part.known, 2).argsort(1).argsort(1)
     shown = order < part.known.sum(1, keepdim=True) // 2
-    scores = HarmonicFunction(KNN(neighbors), n_classes=groups)(part.x, part.group.where(shown, -1))
+    scores = HarmonicFunction(KNN(NEIGHBORS), n_classes=groups)(part.x, part.group.where(shown, -1))
     right = scores.gather(2, part.group[..., None])[..., 0]
     loss: Tensor = (-(right + 1e-3).log() * (part.known & ~shown)).sum(-1)
     return loss
@@ -434,110 +346,51 @@ def itml(train: Sets, cycles: int = 20) -> Tensor:
     return torch.from_numpy(vectors * np.sqrt(values.clip(0)))
 
 
-def whitening(train: Sets) -> Tensor:
-    """Return the map ``(R, D, D)`` that gives the pooled points of each repetition the covariance 1."""
-    points = train.x.flatten(1, 2)
-    values, vectors = torch.linalg.eigh(points.mT @ points / points.shape[1])
+def components(points: Tensor, fourth: bool) -> Tensor:
+    """Return the map ``(R, D, D)`` to uncorrelated components of variance 1 of points ``(R, M, D)``.
+
+    Args:
+        points: of which the components are principal ones, without labels.
+        fourth: turn them so that E ‖y‖² y yᵀ is diagonal, too, as independent components have it (FOBI, Cardoso 1989).
+    """
+    centred = points - points.mean(1, keepdim=True)
+    values, vectors = torch.linalg.eigh(centred.mT @ centred / centred.shape[1])
     whitened: Tensor = vectors / values.sqrt()[:, None]
-    return whitened
-
-
-def pairs_of_components(train: Sets) -> list[Tensor]:
-    """Return all pairs of principal components of each repetition's points, ``(R, D, 2)``."""
-    components = torch.linalg.svd(train.x.flatten(1, 2), full_matrices=False)[2].mT
-    return [components[..., list(pair)] for pair in combinations(range(components.shape[-1]), 2)]
+    rows = centred @ whitened
+    weighted = rows * rows.square().sum(-1, keepdim=True)
+    turned: Tensor = whitened @ torch.linalg.eigh(rows.mT @ weighted / rows.shape[1])[1]
+    return turned if fourth else whitened
 
 
 @torch.no_grad()
-def evolve(starts: list[Tensor], train: Sets, trials: Trials) -> Tensor:
-    """Minimise the layer's loss over parameters ``(R, P)`` by a (1 + 1) evolution strategy from the best start."""
-    part = train.some(torch.arange(2 * trials.batch).expand(len(train.x), -1))
-
-    def loss(at: Tensor) -> Tensor:
-        mapped = part.mapped(at)
-        rows = through_eigenvectors(mapped.x, trials.neighbors, 32.0)
-        return pair_loss(rows, mapped).reshape(len(train.x), -1).mean(1)
-
-    losses = torch.stack([loss(start) for start in starts])
-    chosen, least = losses.argmin(0), losses.amin(0)
-    best = torch.stack(starts)[chosen, torch.arange(len(chosen))]
-    size = torch.full((len(best), 1), 0.1, dtype=best.dtype)
-    for _ in range(6 * trials.steps):
-        tried = best + size * torch.randn_like(best)
-        value = loss(tried)
-        better = value < least
-        best, least = torch.where(better[:, None], tried, best), torch.where(better, value, least)
-        size = size * torch.where(better, 1.5, 0.9)[:, None]
-    return best
+def chosen(found: Tensor, train: Sets) -> Tensor:
+    """Return those two of components ``(R, D, D)`` that have the least of the layer's loss in half of the sets."""
+    part = train.some(torch.arange(train.x.shape[1] // 2).expand(len(found), -1))
+    pairs = [found[..., list(pair)] for pair in combinations(range(found.shape[-1]), 2)]
+    losses = [loss_of("layer", part.mapped(start_from(pair)), 2, 1.0).reshape(len(found), -1).mean(1) for pair in pairs]
+    return torch.stack(pairs)[torch.stack(losses).argmin(0), torch.arange(len(found))]
 
 
-class Linear(nn.Module):
-    """A linear map of each repetition, of ``(R, …, inputs)``."""
-
-    def __init__(self, repetitions: int, inputs: int, outputs: int) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.randn(repetitions, inputs, outputs) / inputs**0.5)
-        self.bias = nn.Parameter(torch.zeros(repetitions, 1, outputs))
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return ``(R, …, outputs)``."""
-        return (x.flatten(1, -2) @ self.weight + self.bias).reshape(*x.shape[:-1], -1)
-
-
-class Networks(nn.Module):
-    """Three layers of EdgeConv (Wang et al., *Dynamic graph CNN*, 2019) for each repetition."""
-
-    def __init__(self, repetitions: int, channels: int, neighbors: int, width: int = 32) -> None:
-        super().__init__()
-        self.neighbors = neighbors
-        self.layers = nn.ModuleList(
-            nn.Sequential(
-                Linear(repetitions, 2 * size, width), nn.LayerNorm(width), nn.ReLU(), Linear(repetitions, width, width)
-            )
-            for size in (channels, width, width)
-        )
-        self.head = Linear(repetitions, width, 8)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return rows ``(R · S, N, 8)`` of points ``(R, S, N, D)``."""
-        x = x.float()
-        repetition, item = torch.arange(len(x))[:, None, None, None], torch.arange(x.shape[1])[:, None, None]
-        for layer in self.layers:
-            distances = squared_distances(x.detach().flatten(0, 1)).reshape(*x.shape[:3], -1)
-            around = x[repetition, item, distances.topk(self.neighbors, largest=False).indices]
-            centre = x[:, :, :, None].expand_as(around)
-            x = layer(torch.cat([centre, around - centre], -1)).amax(3)
-        rows: Tensor = self.head(x).flatten(0, 1)
-        return rows
-
-
-def summary(cell: dict[str, Any]) -> dict[str, Any]:
-    """Over seeds: the index with its interval, and the mean time."""
-    found = cell["agreement"]
-    return {
-        "agreement": {**mean_and_interval(found), "least": min(found)},
-        "seconds": cell["seconds"] / len(found),
-    }
-
-
-def differences(metrics: dict[str, Any]) -> None:
-    """Add the paired difference of the layer and each variant."""
-    for by_variant in metrics.values():
-        layer = by_variant.get("layer")
-        for found in (found for found in by_variant.values() if layer and found is not layer):
-            pairs = zip(layer["agreement"]["seeds"], found["agreement"]["seeds"], strict=True)
-            found["layer_less_it"] = mean_and_interval([ours - other for ours, other in pairs], len(by_variant) - 1)
+def summary(cells: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """Return the index of each variant with its interval, its mean time, and the paired difference of the layer."""
+    found: dict[str, Any] = {}
+    for variant, cell in cells.items():
+        index = np.array(cell["agreement"])
+        found[variant] = {"agreement": mean_and_interval(index), "seconds": cell["seconds"] / len(index)}
+        if variant != "layer" and "layer" in cells:
+            ahead = np.array(cells["layer"]["agreement"]) - index
+            found[variant]["layer_less_it"] = mean_and_interval(ahead, len(cells) - 1)
+    return found
 
 
 def results_table(metrics: dict[str, Any]) -> Table:
-    """The index of each variant and task, what the layer is ahead, and seconds."""
-    rows = []
-    for variant in next(iter(metrics.values())):
-        row = [VARIANTS[variant]]
-        for by_variant in metrics.values():
-            found = by_variant[variant]
-            row.append(plus_minus(found["agreement"]))
-            row.append(plus_minus(found["layer_less_it"], sign="+") if "layer_less_it" in found else "–")
-        rows.append([*row, f"{np.mean([by_variant[variant]['seconds'] for by_variant in metrics.values()]):.1f}"])
-    columns = [name for task in metrics for name in (TASKS[task], "layer less it")]
-    return table("adjusted Rand index of new sets, mean ± 95 % interval", ["learned from", *columns, "seconds"], rows)
+    """Return the index of each variant and task, how far the layer is ahead, and seconds."""
+
+    def cells(found: dict[str, Any]) -> list[str]:
+        ahead = plus_minus(found["layer_less_it"], sign="+") if "layer_less_it" in found else "–"
+        return [plus_minus(found["agreement"]), ahead, f"{found['seconds']:.1f}"]
+
+    variants = next(iter(metrics.values()))
+    rows = [[VARIANTS[name], *(cell for found in metrics.values() for cell in cells(found[name]))] for name in variants]
+    columns = [name for task in metrics for name in (TASKS[task], "layer less it", "seconds")]
+    return table("adjusted Rand index of new sets, mean ± 95 % interval", ["learned from", *columns], rows)

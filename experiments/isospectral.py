@@ -23,7 +23,7 @@ from torch import Tensor
 
 from experiments.metrics import Numbers, mean_and_interval
 from experiments.runs import Run, check_names
-from experiments.searches import Search, attempt, cma, descend, summary, tables_of
+from experiments.searches import Search, attempt, descend, gauss_newton, summary, tables_of
 from experiments.shapes import icosphere
 from torch_lapeig import eigenpairs, mesh_laplacian
 from torch_lapeig.eigen import MeshLaplacian
@@ -33,10 +33,12 @@ WAYS = {
     "eigh": "torch.linalg.eigh, symmetric start",
     "eigh_jittered": "torch.linalg.eigh, jittered start",
     "by_hand": "eigsh, Hellmann–Feynman by hand",
-    "cma": "eigsh, CMA-ES",
+    "reduced": "torch.linalg.eigh in 100 modes, jittered start",
+    "differences": "eigsh, finite differences",
 }
 DATA = {"spectrum": "eigenvalues", "landmarks": "eigenvalues and modes at landmarks"}
 MODES = 36  # with the constant one; the sphere's multiplets of degree 0 to 5
+REDUCED, BASES = 100, 5  # modes of a basis; bases one after the other
 BEYOND = 100  # eigenvalues up to which the spectra are compared
 DEGREES = {"truth": 4, "unknown": 6}  # of harmonics, from 2 on
 TIMES = (0.02, 0.05, 0.1, 0.2)  # of the heat kernels at landmarks
@@ -48,7 +50,7 @@ JITTER = 0.01
 def isospectral(
     out: Path = Path("runs/isospectral"),
     ways: list[str] = list(WAYS),  # noqa: B006 (never changed)
-    level: int = 4,
+    level: int = 3,
     seeds: int = 4,
     landmarks: int = 16,
     cap: float = 60.0,
@@ -60,7 +62,7 @@ def isospectral(
 
     Args:
         out: folder of metrics.json and what is finished.
-        ways: layer, eigh, eigh_jittered, by_hand (eigenvalues only), cma.
+        ways: layer, eigh, eigh_jittered, by_hand (eigenvalues only), reduced, differences.
         level: refinements of the icosahedron, 10 · 4^level + 2 vertices.
         seeds: shapes; a way that does not end within the cap tries one.
         landmarks: vertices at which modes are known.
@@ -103,7 +105,7 @@ def harmonics(places: Numbers, degree: int) -> Numbers:
 class Surface(Search):
     """The loss of radii 1 + Σ c Y over a mesh of the sphere, by one way and one kind of data, and its truth."""
 
-    iterations, step = 100, 0.03
+    iterations = 100
 
     def __init__(self, level: int, landmarks: int, data: str, way: str, seed: int, cap: float) -> None:
         self.vertices, self.faces = icosphere(level)
@@ -111,12 +113,13 @@ class Surface(Search):
         super().__init__(basis.shape[1], cap, PENALTY)
         generator = np.random.default_rng(seed)
         self.basis, self.truth, self.data = torch.from_numpy(basis), np.zeros(basis.shape[1]), data
-        self.solve = {"layer": by_eigenpairs, "eigh": by_eigh, "eigh_jittered": by_eigh}.get(way, by_scipy)
+        solvers = {"layer": by_eigenpairs, "eigh": by_eigh, "eigh_jittered": by_eigh, "reduced": self.in_basis}
+        self.solve: Solver = solvers.get(way, by_scipy)
         known = (DEGREES["truth"] + 1) ** 2 - 4
         self.truth[:known] = generator.normal(size=known)
         self.truth *= AMPLITUDE / np.linalg.norm(self.truth)
         self.landmarks = torch.from_numpy(generator.choice(len(basis), landmarks, replace=False))
-        self.start = JITTER * generator.normal(size=len(self.truth)) * (way not in ("layer", "eigh"))
+        self.start = JITTER * generator.normal(size=len(self.truth)) * (way not in ("layer", "eigh", "differences"))
         with torch.no_grad():
             self.target = [part.clone() for part in self.seen(torch.from_numpy(self.truth), by_scipy)]
 
@@ -138,6 +141,17 @@ class Surface(Search):
         (values, *kernels), (known, *others) = self.seen(coefficients, self.solve), self.target
         apart = [(found - other).flatten() / other.norm() for found, other in zip(kernels, others, strict=True)]
         return torch.cat([(values / known - 1) / len(known) ** 0.5, *apart])
+
+    def in_basis(self, matrices: MeshLaplacian) -> Solved:
+        """Return eigenpairs of `torch.linalg.eigh` among the combinations of the basis."""
+        products = matrices.stiffness.matmul(self.frame), matrices.mass @ self.frame
+        values, projected, modes = by_cholesky(*(self.frame.mT @ product for product in products))
+        return values, projected, self.frame @ modes
+
+    @torch.no_grad()
+    def renew(self) -> None:
+        """Take for a basis the first modes of the best shape so far."""
+        self.frame, self.least = by_scipy(self.matrices(self.best), REDUCED)[2], np.inf
 
     def error(self) -> float:
         """Return the error of the radii over the deviation of the true ones, up to rotations and reflections."""
@@ -172,9 +186,14 @@ def by_eigenpairs(matrices: MeshLaplacian) -> Solved:
 
 
 def by_eigh(matrices: MeshLaplacian) -> Solved:
-    """Return eigenpairs of whole matrices, after a Cholesky factor of the mass."""
-    root = torch.linalg.cholesky(matrices.mass.to_dense())
-    half = torch.linalg.solve_triangular(root, matrices.stiffness.to_dense(), upper=False)
+    """Return eigenpairs of whole matrices."""
+    return by_cholesky(matrices.stiffness.to_dense(), matrices.mass.to_dense())
+
+
+def by_cholesky(stiffness: Tensor, mass: Tensor) -> Solved:
+    """Return eigenpairs of dense matrices by `torch.linalg.eigh`."""
+    root = torch.linalg.cholesky(mass)
+    half = torch.linalg.solve_triangular(root, stiffness, upper=False)
     values, vectors = torch.linalg.eigh(torch.linalg.solve_triangular(root, half.mT, upper=False))
     modes = torch.linalg.solve_triangular(root.mT, vectors[:, :MODES], upper=True)
     return values[:MODES], values[:MODES].diag(), modes
@@ -193,8 +212,18 @@ def by_scipy(matrices: MeshLaplacian, count: int = MODES) -> Solved:
     return slopes[0] - values * (slopes[1] - 1), values.diag(), modes
 
 
+def in_basis(search: Surface, start: Numbers) -> None:
+    """Minimise in bases of modes, each of the best shape in the last one."""
+    search.iterations //= BASES
+    for _ in range(BASES):
+        search.renew()
+        descend(search, start)
+        start = search.best.numpy()
+
+
 def attempted(level: int, landmarks: int, cap: float, data: str, way: str, seed: int) -> dict[str, Any]:
     """Return what `attempt` does for one shape, and the errors of radii and of eigenvalues beyond."""
     search = Surface(level, landmarks, data, way, seed, cap)
-    found = attempt(search, cma if way == "cma" else descend, search.start)
+    method = {"reduced": in_basis, "differences": gauss_newton}.get(way, descend)
+    found = attempt(search, method, search.start)
     return {**found, "error": search.error(), "beyond": search.beyond()}

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from rich.table import Table
-from scipy.optimize import minimize
+from scipy.optimize import least_squares, minimize
 from torch import Tensor
 
 from experiments.memory import growth
@@ -19,7 +19,6 @@ from experiments.runs import table
 from torch_lapeig import DegeneracyWarning
 
 ITERATIONS = 40  # of L-BFGS
-EVALUATIONS = 2500  # of CMA-ES
 DIFFERENCE = 1e-4
 
 
@@ -37,7 +36,6 @@ class Search:
     """
 
     iterations = ITERATIONS
-    step = 0.3  # the first one of CMA-ES
 
     def __init__(self, count: int, cap: float, penalty: float) -> None:
         self.deadline, self.penalty = time.process_time() + cap, penalty
@@ -105,33 +103,9 @@ def descend(search: Search, start: Numbers) -> None:
     minimize(search.with_gradient, start, jac=True, method="L-BFGS-B", options=options)
 
 
-def cma(search: Search, start: Numbers) -> None:
-    """Minimise by CMA-ES (Hansen 2016, its default constants), from `Search.step` on."""
-    generator, n, size = np.random.default_rng(0), len(start), search.step
-    count = 4 + int(3 * np.log(n))
-    weights = np.log((count + 1) / 2) - np.log(np.arange(1, count // 2 + 1))
-    weights /= weights.sum()
-    mass = 1 / (weights**2).sum()
-    c_size, c_path = (mass + 2) / (n + mass + 5), (4 + mass / n) / (n + 4 + 2 * mass / n)
-    c_one = 2 / ((n + 1.3) ** 2 + mass)
-    c_rank = min(1 - c_one, 2 * (mass - 2 + 1 / mass) / ((n + 2) ** 2 + mass))
-    damping = 1 + 2 * max(0, np.sqrt((mass - 1) / (n + 1)) - 1) + c_size
-    length = np.sqrt(n) * (1 - 1 / (4 * n) + 1 / (21 * n**2))
-    mean, covariance, of_size, path = start.copy(), np.eye(n), np.zeros(n), np.zeros(n)
-    while search.evaluations < EVALUATIONS:
-        scales, axes = np.linalg.eigh(covariance)
-        root = axes * np.sqrt(scales.clip(1e-20))
-        steps = generator.normal(size=(count, n)) @ root.T
-        order = np.argsort([search.value(mean + size * step) for step in steps])[: len(weights)]
-        step = weights @ steps[order]
-        mean = mean + size * step
-        of_size = (1 - c_size) * of_size + np.sqrt(c_size * (2 - c_size) * mass) * (
-            axes @ ((axes.T @ step) / np.sqrt(scales.clip(1e-20)))
-        )
-        path = (1 - c_path) * path + np.sqrt(c_path * (2 - c_path) * mass) * step
-        covariance = (1 - c_one - c_rank) * covariance + c_one * np.outer(path, path)
-        covariance += c_rank * (steps[order].T * weights) @ steps[order]
-        size *= np.exp(c_size / damping * (np.linalg.norm(of_size) / length - 1))
+def gauss_newton(search: Search, start: Numbers) -> None:
+    """Minimise by a trust region of Gauss–Newton's model, its Jacobian by differences."""
+    least_squares(search.weighed, start, search.slope, ftol=1e-4, xtol=1e-3, max_nfev=12)
 
 
 def attempt(search: Search, method: Callable[[Any, Numbers], None], start: Numbers) -> dict[str, Any]:
@@ -152,7 +126,10 @@ def attempt(search: Search, method: Callable[[Any, Numbers], None], start: Numbe
 
 
 def summary(cells: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
-    """Return means of each way with values by seed, and the paired difference of the layer's errors."""
+    """Return means of each way with values by seed, and the paired difference of its errors from the layer's.
+
+    A field diverges that ends further from the truth than the start, whose error is 1.
+    """
     found: dict[str, Any] = {}
     for way, results in cells.items():
         errors = [cell["error"] for cell in results]
@@ -160,6 +137,8 @@ def summary(cells: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
             "error": mean_and_interval(errors),
             **{key: float(np.mean([cell[key] for cell in results])) for key in ("seconds", "memory", "evaluations")},
             "end": [cell["end"] for cell in results],
+            "diverged": sum(error > 1 for error in errors),
+            "fields": len(errors),
         }
         if way != "layer" and "layer" in cells:
             pairs = zip(cells["layer"], results, strict=False)
@@ -169,10 +148,15 @@ def summary(cells: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
 
 
 def told(found: dict[str, Any]) -> str:
-    """Return an error with its interval, and how the search ended if not by itself."""
+    """Return an error with its difference from the layer's, and how searches ended if not by themselves."""
     ends = set(found["end"]) - {"converged"}
+    if "NaN" in ends:
+        return "NaN"
     error = plus_minus(found["error"], 3)
-    return f"did not end ({error})" if "cap" in ends else "NaN" if ends else error
+    if "it_less_layer" in found:
+        error = f"{found['error']['mean']:.3f} ({plus_minus(found['it_less_layer'], 3, sign='+')})"
+    diverged = f"; {found['diverged']} of {found['fields']} diverge" if found["diverged"] else ""
+    return error + diverged + ("; did not end" if ends else "")
 
 
 def tables_of(title: str, what: str, labels: dict[str, str], metrics: dict[str, dict[str, Any]]) -> list[Table]:

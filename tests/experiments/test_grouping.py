@@ -46,12 +46,12 @@ def test_diffusion_is_a_function_of_the_laplacian():
 
 
 def test_gradient_through_eigenvectors_is_that_of_finite_differences(generator):
-    part = grouping.make_sets("moons", 2, 48, 8, generator, new=False)
+    part = grouping.make_sets("moons", 2, 8, generator, new=False)
     matrix = torch.from_numpy(generator.normal(size=(6, 6))).requires_grad_()
     direction, step = torch.from_numpy(generator.normal(size=(6, 6))), 1e-6
 
     def loss(at):
-        return grouping.pair_loss(grouping.through_eigenvectors(part.x @ at, 8, 8.0), part).sum()
+        return grouping.pair_loss(grouping.through_eigenvectors(part.x @ at, 8.0), part).sum()
 
     (gradient,) = torch.autograd.grad(loss(matrix), matrix)
     with torch.no_grad():
@@ -60,7 +60,7 @@ def test_gradient_through_eigenvectors_is_that_of_finite_differences(generator):
 
 
 def test_planted_channels_have_one_covariance_and_the_mixture_is_invertible(generator):
-    part = grouping.make_sets("moons", 24, 48, 8, generator, new=False)
+    part = grouping.make_sets("moons", 24, 8, generator, new=False)
     pooled = part.x.flatten(0, 1)
     torch.testing.assert_close(pooled.mT @ pooled / len(pooled), torch.eye(6, dtype=torch.float64), rtol=0, atol=0.1)
     for plane in part.x.split(2, -1):
@@ -72,13 +72,26 @@ def test_planted_channels_have_one_covariance_and_the_mixture_is_invertible(gene
     assert logarithms.min() >= 6 * np.log(0.4)
 
 
-def test_starts_are_linear_maps(generator):
-    part = grouping.Sets(*(field[None] for field in grouping.make_sets("moons", 24, 48, 8, generator, new=False)))
-    part = part._replace(x=part.x @ torch.from_numpy(generator.normal(size=(6, 6))))
-    pooled = part.mapped(grouping.start_from(grouping.whitening(part))).x.flatten(0, 1)
-    torch.testing.assert_close(pooled.mT @ pooled / len(pooled), torch.eye(6, dtype=torch.float64))
-    pairs = grouping.pairs_of_components(part)
-    assert len(pairs) == 15
-    for pair in pairs:
-        torch.testing.assert_close(pair[0].mT @ pair[0], torch.eye(2, dtype=torch.float64))
-        torch.testing.assert_close(part.mapped(grouping.start_from(pair)).x, (part.x @ pair[0])[0])
+def test_fourth_moments_find_independent_channels(generator):
+    """Of a mixture of a uniform, a normal and a two-valued channel, each component is one of them."""
+    source = np.stack([generator.uniform(-1, 1, 9000), generator.normal(size=9000), generator.choice([-1, 1], 9000)], 1)
+    mixed = torch.from_numpy(source @ generator.normal(size=(3, 3)))[None]
+    for fourth in (False, True):
+        rows = mixed @ grouping.components(mixed, fourth)
+        covariance = torch.cov(rows[0].mT)
+        torch.testing.assert_close(covariance, torch.eye(3, dtype=torch.float64), rtol=0, atol=1e-3)
+    correlation = np.abs(np.corrcoef(rows[0].T, source.T)[:3, 3:])
+    np.testing.assert_allclose(correlation.max(0), 1, atol=0.02)
+
+
+def test_start_is_a_linear_map(generator):
+    part = grouping.Sets(*(field[None] for field in grouping.make_sets("moons", 4, 8, generator, new=False)))
+    linear = torch.from_numpy(generator.normal(size=(1, 6, 2)))
+    torch.testing.assert_close(part.mapped(grouping.start_from(linear)).x, (part.x @ linear[0])[0])
+
+
+@pytest.mark.filterwarnings("ignore:.*connected components")
+def test_pairs_choose_the_channels_that_matter(generator):
+    """Unmixed channels of one plane each: the moons' are the first two."""
+    part = grouping.Sets(*(field[None] for field in grouping.make_sets("moons", 24, 12, generator, new=False)))
+    torch.testing.assert_close(grouping.chosen(torch.eye(6).double()[None], part)[0], torch.eye(6).double()[:, :2])
