@@ -34,8 +34,7 @@ WAYS = {
     "equation": "equation error, no eigenvectors",
     "eigenvalues": "eigenpairs, eigenvalues only",
 }
-FEW = ("differences", "eigenvalues")  # ways that try the few fields of other conditions in all of them
-EIGH = {"eigh": 400, "eigh_jittered": 1000}  # largest meshes of ways that try one field
+ONE_FIELD = {"eigh": 400, "eigh_jittered": 1000, "differences": 20000}  # ways that try one, and their largest meshes
 OTHERS = ("layer", "nelson", "reduced", "differences", "equation")  # ways that are tried in other conditions
 REDUCED = 100  # modes of a basis
 TIMES = tuple(part / (10 * np.pi**2) for part in (0.25, 0.5, 1.0, 2.0))  # 10 π² is in the middle of the values
@@ -66,8 +65,8 @@ def inverse(
         out: folder of metrics.json and what is finished.
         ways: layer, eigh, eigh_jittered, nelson, reduced, differences, equation, eigenvalues.
         sizes: of 64, 400, 1000, 4000, 20000 free nodes.
-        seeds: numbers of fields for each of the sizes; of torch.linalg.eigh one.
-        few_seeds: the same for finite differences and eigenvalues only, and for other conditions above 400 nodes.
+        seeds: numbers of fields for each of the sizes; of torch.linalg.eigh and finite differences one.
+        few_seeds: the same for eigenvalues only, and for other conditions above 400 nodes.
         first_seed: number of the first field.
         sensors: at places that differ between seeds; the last table has half as many.
         noise: of a mode at a sensor over its root mean square; eigenvalues have a tenth of it. The second table has
@@ -96,8 +95,9 @@ def inverse(
     for condition, trial in conditions.items():
         metrics[condition] = {}
         for size, many, few in zip(sizes, seeds, few_seeds, strict=True):
-            tried = [w for w in ways if size <= EIGH.get(w, size) and (trial == usual or w in OTHERS)]
-            count = {w: 1 if w in EIGH else few if w in FEW or (trial != usual and size > 400) else many for w in tried}
+            tried = [w for w in ways if size <= ONE_FIELD.get(w, size) and (trial == usual or w in OTHERS)]
+            fewer = ["eigenvalues"] if trial == usual or size <= 400 else tried
+            count = {w: 1 if w in ONE_FIELD else few if w in fewer else many for w in tried}
             cases = [(*trial._replace(nodes=size), w, first_seed + i) for w in tried for i in range(count[w])]
             cells = run.cells("fields", Cell(cap), cases, jobs)
             metrics[condition][str(size)] = summary({w: [cells[c] for c in cases if c[-2] == w] for w in tried})

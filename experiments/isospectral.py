@@ -36,6 +36,7 @@ WAYS = {
     "reduced": "torch.linalg.eigh in 100 modes, jittered start",
     "differences": "eigsh, finite differences",
 }
+ONLY = {"by_hand": "spectrum", "eigh": "landmarks"}  # the data of ways that are not tried with both
 DATA = {"spectrum": "eigenvalues", "landmarks": "eigenvalues and modes at landmarks"}
 MODES = 36  # with the constant one; the sphere's multiplets of degree 0 to 5
 REDUCED, BASES = 100, 5  # modes of a basis; bases one after the other
@@ -53,7 +54,7 @@ def isospectral(
     level: int = 3,
     seeds: int = 4,
     landmarks: int = 16,
-    cap: float = 60.0,
+    cap: float = 40.0,
     jobs: int = 1,
     quick: bool = False,
     fresh: bool = False,
@@ -64,7 +65,7 @@ def isospectral(
         out: folder of metrics.json and what is finished.
         ways: layer, eigh, eigh_jittered, by_hand (eigenvalues only), reduced, differences.
         level: refinements of the icosahedron, 10 · 4^level + 2 vertices.
-        seeds: shapes; a way that does not end within the cap tries one.
+        seeds: shapes; torch.linalg.eigh tries one.
         landmarks: vertices at which modes are known.
         cap: processor seconds for a shape.
         jobs: processes.
@@ -76,10 +77,9 @@ def isospectral(
     check_names("ways", ways, WAYS)
     run = Run(out, locals())
     cell = partial(attempted, level, landmarks, cap)
-    cases = [(data, way) for data in DATA for way in ways if data == "spectrum" or way != "by_hand"]
-    first = run.cells("shapes", cell, [(*case, 0) for case in cases], jobs)
-    fast = [case[:2] for case, found in first.items() if found["end"] == "converged"]
-    cells = first | run.cells("shapes", cell, [(*case, seed) for case in fast for seed in range(1, seeds)], jobs)
+    cases = [(data, way) for data in DATA for way in ways if ONLY.get(way, data) == data]
+    rest = [(*case, seed) for case in cases if case[1] not in ("eigh", "eigh_jittered") for seed in range(1, seeds)]
+    cells = run.cells("shapes", cell, [*((*case, 0) for case in cases), *rest], jobs)
     metrics = {
         data: summary({w: [cells[case] for case in cells if case[:2] == (data, w)] for d, w in cases if d == data})
         for data in DATA

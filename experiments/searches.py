@@ -169,5 +169,9 @@ def tables_of(title: str, what: str, labels: dict[str, str], metrics: dict[str, 
     heads = ["way", *metrics]
     return [
         table(f"{title}, error of {what}", heads, rows(told)),
-        table(f"{title}, seconds (MiB)", heads, rows(lambda found: f"{found['seconds']:.2g} ({found['memory']:.0f})")),
+        table(
+            f"{title}, seconds (MiB)",
+            heads,
+            rows(lambda found: f"{found['seconds']:.2g} ({max(found['memory'], 0):.0f})"),
+        ),
     ]
