@@ -24,11 +24,7 @@ class Ended(Exception):
 
 
 class Child:
-    """Runs a command that calls `serve`.
-
-    Args:
-        command: and its arguments. threads: of every library that computes. environment: beside that of this process.
-    """
+    """Runs a command that calls `serve`, with threads for each library, and with a further environment."""
 
     def __init__(self, command: Sequence[str], threads: int = 1, environment: Mapping[str, str] | None = None) -> None:
         variables = {**os.environ, **dict.fromkeys(THREADS, str(threads)), **(environment or {})}

@@ -927,8 +927,6 @@ def test_doors_name_consumers_that_have_rows():
 
 
 quietly = pytest.mark.filterwarnings("ignore::torch_lapeig.GraphWarning")
-
-
 TABLES = {"graphs": (GRAPHS, OF_GRAPHS), "operators": (OPERATORS, OF_OPERATORS), "eigenpairs": (EIGENPAIRS, OF_PAIRS)}
 
 
