@@ -58,10 +58,8 @@ class Child:
 
 
 def serve(answer: Callable[[Any], Any]) -> None:
-    """Answer all requests; one beyond its ``limit`` (``{"processor" | "elapsed": seconds}``) ends its process.
-
-    That is a fork of this one, which has only imported: the next takes its place at once, with nothing but the imports.
-    """
+    """Answer all requests; one beyond its ``limit`` (``{"processor" | "elapsed": seconds}``) ends its process."""
+    # That is a fork of this one, which has only imported: the next takes its place at once.
     out = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # all that libraries print goes to standard error
     while (pid := os.fork()) != 0:

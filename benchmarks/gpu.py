@@ -181,7 +181,10 @@ def _comparisons() -> Iterator[tuple[str, Answers, float]]:
         yield f"knn_graph of {name}", edges, 0.0
     weightings = tl.HeatKernel(), tl.SelfTuning(), tl.DensityCorrected(), tl.ImprovedWeights(), tl.SimpleWeights()
     for weighting in weightings:
-        yield f"weights of {type(weighting).__name__}", partial(_weighted, x, weighting), 1e-10
+        weights = partial(
+            lambda of, where: [of.to(where)(x.to(where), tl.knn_graph(x.to(where), 8)).to_dense()], weighting
+        )
+        yield f"weights of {type(weighting).__name__}", weights, 1e-10
     solvers = None, tl.eigen.Eigh(), tl.eigen.ChebyshevSubspace(), tl.eigen.Lobpcg()
     for solver in solvers:
         for dtype, limit in ((torch.float64, 1e-7), (torch.float32, 1e-3)):
@@ -192,7 +195,9 @@ def _comparisons() -> Iterator[tuple[str, Answers, float]]:
     yield "layer, batch with mask", partial(_through, tl.LaplacianEigenmaps(3), surface(4, 120, dims=5), mask), 1e-6
     for method in (tl.MDS, tl.Isomap, tl.LLE, tl.KernelPCA):
         yield method.__name__, partial(_through, method(2), x[:200], None), 1e-6
-    yield "out_of_sample", _out_of_sample, 1e-6
+    new, maps = surface(30, dims=5, seed=1), tl.LaplacianEigenmaps(2)
+    rows = lambda where: [gram(torch.cat(maps.to(where).out_of_sample(x.to(where), new.to(where))))]  # noqa: E731
+    yield "out_of_sample", rows, 1e-6
     yield "smoothness", lambda where: [tl.LaplacianSmoothness(tl.KNN(8))(x[:, :2].to(where), x.to(where))], 1e-9
     labels = torch.full((600,), -1)
     labels[:3], labels[-3:] = 0, 1
@@ -202,10 +207,6 @@ def _comparisons() -> Iterator[tuple[str, Answers, float]]:
     edges = tl.knn_graph(x[:100], 5).edge_index
     encoding = lambda where: [gram(tl.laplacian_positional_encoding(edges.to(where), 100, 4).vectors)]  # noqa: E731
     yield "positional encoding", encoding, 1e-5
-
-
-def _weighted(x: Tensor, weighting: Any, where: str) -> list[Tensor]:
-    return [weighting.to(where)(x.to(where), tl.knn_graph(x.to(where), 8)).to_dense()]
 
 
 def _pairs(x: Tensor, solver: Any, where: str) -> list[Tensor]:
@@ -220,11 +221,6 @@ def _through(module: Any, x: Tensor, mask: Tensor | None, where: str) -> list[Te
     masked = {} if mask is None else {"mask": mask.to(where)}
     products = gram(module.to(where)(there, **masked))
     return [products, *torch.autograd.grad(products.pow(4).sum(), there)]
-
-
-def _out_of_sample(where: str) -> list[Tensor]:
-    x, new = surface(600, dims=5).to(where), surface(30, dims=5, seed=1).to(where)
-    return [gram(torch.cat(tl.LaplacianEigenmaps(2).to(where).out_of_sample(x, new)))]
 
 
 def by_eigh(x: Tensor, k: int, neighbors: int) -> Tensor:
