@@ -177,8 +177,8 @@ def _comparisons() -> Iterator[tuple[str, Answers, float]]:
         "784 dimensions": (image_of_cube(3000, 784), 15),
     }
     for name, (points, k) in sets.items():
-        edges = partial(lambda points, k, where: [tl.knn_graph(points.to(where), k).to_dense()], points, k)
-        yield f"knn_graph of {name}", edges, 0.0
+        search = partial(lambda points, k, where: [tl.knn_graph(points.to(where), k).to_dense()], points, k)
+        yield f"knn_graph of {name}", search, 0.0
     weightings = tl.HeatKernel(), tl.SelfTuning(), tl.DensityCorrected(), tl.ImprovedWeights(), tl.SimpleWeights()
     for weighting in weightings:
         weights = partial(

@@ -251,6 +251,10 @@ GRAPHS: list[Family] = [
 ]  # fmt: skip
 
 
+def _of_points(cloud: clouds.Cloud) -> Family:
+    return lambda rng, n: clouds.heat_graph(rng, cloud(rng, min(n, 1200)))
+
+
 FAMILIES: dict[str, Family] = {family.__name__: family for family in GRAPHS}
 FAMILIES |= {
     "circulant": lambda rng, n: circulant_of(max(n, 5), rng.integers(1, max(n, 5) // 2 + 1, 3).tolist()),
@@ -267,8 +271,7 @@ FAMILIES |= {
 # Families whose point is lost where weights are rounded to float32: most of theirs are solved in float64 only.
 DOUBLE = {"nearly_symmetric", "points of a heavy tail", "points of a cauchy law", "points of a set of clusters"}
 DOUBLE |= {"points of a chain of rings"}
-for name, cloud in clouds.CLOUDS.items():
-    FAMILIES[f"points of a {name}"] = lambda rng, n, of=cloud: clouds.heat_graph(rng, of(rng, min(n, 1200)))
+FAMILIES |= {f"points of a {name}": _of_points(cloud) for name, cloud in clouds.CLOUDS.items()}
 
 
 def size(rng: Rng, least: int, most: int) -> int:
