@@ -4,7 +4,7 @@
 
 Goals: at most 1.1 times the peer's time for dense affinities over LAPACK's subset driver, 2.5 over ARPACK, 1.5 for
 magnetic Laplacians and cosines, 1 for pencils, `svd` and pairs inside a spectrum, 1.1 for scikit-learn's RBF face, 1.2
-to 1.3 for batches of `eigh`, 4 for a single 3 × 3, 1 to 1.3 for small layers. The error is that of the eigenvalues.
+to 1.3 for batches of `eigh`, 4 for a single 3 × 3. The error is that of the eigenvalues.
 """
 
 import argparse
@@ -24,7 +24,7 @@ import torch_lapeig.sklearn
 from benchmarks.record import Record
 from benchmarks.timing import in_turn, median, ratio
 from experiments.tables import Table
-from torch_lapeig import KNN, Graph, HeatKernel, Laplacian, LaplacianEigenmaps, MagneticLaplacian, eigenpairs, svd
+from torch_lapeig import Graph, Laplacian, MagneticLaplacian, eigenpairs, svd
 from torch_lapeig.eigen import FactoredCosine, eigh
 from torch_lapeig.graph import DirectedGraph
 
@@ -32,8 +32,8 @@ Call = Callable[[], Any]
 Row = tuple[str, Call, Mapping[str, Call]]  # the work, by us, and by each peer; calls return eigenvalues, or nothing
 
 
-def random(*shape: int, dtype: torch.dtype = torch.float64) -> Tensor:
-    return torch.randn(*shape, dtype=dtype, generator=torch.Generator().manual_seed(0))
+def random(*shape: int) -> Tensor:
+    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
 
 
 def affinities(*shape: int) -> tuple[Tensor, Any]:
@@ -79,11 +79,8 @@ def dense() -> Iterator[Row]:
         peers = {"subset driver": partial(subset, s, k), "eigsh": partial(largest, s[0], k)}
         yield f"dense affinities {n}, k = {k}", partial(of, Laplacian, Graph.from_dense(w[0]), k), peers
     w, s = affinities(5, 576)
-    yield (
-        "five dense 576², k = 4",
-        partial(of, Laplacian, Graph.from_dense(w), 4),
-        {"subset driver": partial(subset, s, 4)},
-    )
+    peers = {"subset driver": partial(subset, s, 4)}
+    yield "five dense 576², k = 4", partial(of, Laplacian, Graph.from_dense(w), 4), peers
 
 
 def magnetic(n: int = 3000) -> Iterator[Row]:
@@ -96,11 +93,8 @@ def magnetic(n: int = 3000) -> Iterator[Row]:
     root = 1 / np.sqrt(w.sum(1).clip(1e-12))
     phase = np.exp(0.5j * np.pi * (a[row, col] - a.T.tocsr()[row, col]))
     hermitian = sparse.csr_array((w.data * phase * root[row] * root[col], (row, col)), shape=(n, n))
-
-    def ours() -> Tensor:
-        return MagneticLaplacian(graph).eigenpairs(6).values
-
-    yield f"magnetic Laplacian {n:,}, k = 6", ours, {"eigsh, complex": partial(largest, hermitian, 6)}
+    peers = {"eigsh, complex": partial(largest, hermitian, 6)}
+    yield f"magnetic Laplacian {n:,}, k = 6", lambda: MagneticLaplacian(graph).eigenpairs(6).values, peers
 
 
 def cosine() -> Iterator[Row]:
@@ -152,27 +146,11 @@ def pencil() -> Iterator[Row]:
 def triplets() -> Iterator[Row]:
     x, rows = random(5000, 500), sparse.random_array((100_000, 10_000), density=2e-4, rng=0, format="csr")
     for name, a, other in (("5,000 × 500, dense", x, x.numpy()), ("100,000 × 10,000, sparse", csr_of(rows), rows)):
-
-        def ours(a: Tensor = a) -> Tensor:
-            return svd(a, 10).S
-
-        def theirs(other: Any = other) -> Any:
-            return np.sort(linalg.svds(other, 10)[1])[::-1]
-
-        yield f"svd {name}, k = 10", ours, {"svds": theirs}
+        peers = {"svds": partial(lambda other: np.sort(linalg.svds(other, 10)[1])[::-1], other)}
+        yield f"svd {name}, k = 10", partial(lambda a: svd(a, 10).S, a), peers
 
 
-def plain_layer(x: Tensor) -> Tensor:
-    squares = (x[..., :, None, :] - x[..., None, :, :]).square().sum(-1)
-    edges = torch.zeros_like(squares).scatter(-1, squares.detach().topk(9, largest=False).indices, 1.0)
-    w = (edges + edges.mT) / 2 * (-squares / 0.5).exp()
-    w = w - torch.diag_embed(w.diagonal(dim1=-2, dim2=-1))
-    root = w.sum(-1).rsqrt()
-    _, vectors = torch.linalg.eigh(torch.eye(x.shape[-2]) - root[..., :, None] * w * root[..., None, :])
-    return (vectors * root[..., None])[..., 1:3]  # type: ignore[no-any-return]
-
-
-def both(function: Callable[[Tensor], Any], x: Tensor, calls: int = 1) -> Call:
+def both(function: Callable[[Tensor], Any], x: Tensor, calls: int) -> Call:
     """Return a call of a function and its backward, for a loss that depends on no sign."""
 
     def step() -> None:
@@ -185,13 +163,6 @@ def both(function: Callable[[Tensor], Any], x: Tensor, calls: int = 1) -> Call:
     return step
 
 
-def layer() -> Iterator[Row]:
-    model = LaplacianEigenmaps(2, KNN(8), HeatKernel(0.5))
-    for sets, n in ((1, 64), (1, 90), (12, 48), (40, 100), (1, 260)):
-        x, calls = random(sets, n, 3, dtype=torch.float32), max(1, 1000 // (sets * n))
-        yield f"layer {sets} × {n}, both ways", both(model, x, calls), {"plain torch": both(plain_layer, x, calls)}
-
-
 def small() -> Iterator[Row]:
     for count, n, calls in ((1, 3, 200), (100_000, 3, 1), (1024, 30, 1), (64, 128, 1)):
         a = random(count, n, n)
@@ -200,7 +171,7 @@ def small() -> Iterator[Row]:
         yield f"eigh {count:,} of {n} × {n}, both ways", both(eigh, a, calls), peers
 
 
-PARTS = {f.__name__: f for f in (dense, magnetic, cosine, rbf, pencil, triplets, layer, small)}
+PARTS = {f.__name__: f for f in (dense, magnetic, cosine, rbf, pencil, triplets, small)}
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -217,9 +188,7 @@ def run(record: Record, options: argparse.Namespace) -> None:
             seconds = in_turn({"": ours, **peers}, rounds)
             for peer, call in peers.items():
                 own, other = ours(), call()
-                error: Any = "–"
-                if isinstance(own, Tensor):
-                    error = float(abs(own.numpy() - other).max())
+                error = float(abs(own.numpy() - other).max()) if isinstance(own, Tensor) else "–"
                 times = median(seconds[peer], 1e3), ratio(seconds[""], seconds[peer])
                 table.add(work, median(seconds[""], 1e3), peer, *times, error)
     record.show(table)

@@ -24,11 +24,7 @@ class Ended(Exception):
 
 
 class Child:
-    """Runs a command that calls `serve`.
-
-    Args:
-        command: and its arguments. threads: of every library that computes. environment: beside that of this process.
-    """
+    """Runs a command that calls `serve`, with threads for each library, and with a further environment."""
 
     def __init__(self, command: Sequence[str], threads: int = 1, environment: Mapping[str, str] | None = None) -> None:
         variables = {**os.environ, **dict.fromkeys(THREADS, str(threads)), **(environment or {})}
@@ -62,10 +58,8 @@ class Child:
 
 
 def serve(answer: Callable[[Any], Any]) -> None:
-    """Answer all requests; one beyond its ``limit`` (``{"processor" | "elapsed": seconds}``) ends its process.
-
-    That is a fork of this one, which has only imported: the next takes its place at once, with nothing but the imports.
-    """
+    """Answer all requests; one beyond its ``limit`` (``{"processor" | "elapsed": seconds}``) ends its process."""
+    # That is a fork of this one, which has only imported: the next takes its place at once.
     out = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # all that libraries print goes to standard error
     while (pid := os.fork()) != 0:

@@ -63,10 +63,8 @@ class Side(Child):
 
 
 def compare(row: str, here: Side, there: Side, rounds: int) -> tuple[list[float], list[float], float]:
-    """Return seconds of both sides in each round after one of warm-up, and how far their results differ in relation.
-
-    There are ``rounds`` of them, or as many as `LONGEST` allows, at least three.
-    """
+    """Return seconds of both sides in each round after one of warm-up, and how far their results differ in relation."""
+    # There are rounds of them, or as many as `LONGEST` allows, at least three.
     seconds: dict[Side, list[float]] = {here: [], there: []}
     results: dict[Side, float] = {}
     for number in range(rounds + 1):

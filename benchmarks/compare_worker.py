@@ -159,10 +159,8 @@ ROWS: dict[str, Callable[[], Call]] = {
 
 
 def main() -> None:
-    """Print for each line {"row": …} the mean seconds of a call, its result, and whether loops are compiled.
-
-    Seconds of the processor with one thread, elapsed ones with more.
-    """
+    """Print for each line {"row": …} the mean seconds of a call, its result, and whether loops are compiled."""
+    # Seconds of the processor with one thread, elapsed ones with more.
     warnings.simplefilter("ignore")
     threads = int(os.environ["OMP_NUM_THREADS"])
     torch.set_num_threads(threads)

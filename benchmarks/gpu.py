@@ -177,10 +177,14 @@ def _comparisons() -> Iterator[tuple[str, Answers, float]]:
         "784 dimensions": (image_of_cube(3000, 784), 15),
     }
     for name, (points, k) in sets.items():
-        yield f"knn_graph of {name}", partial(_edges, points, k), 0.0
+        search = partial(lambda points, k, where: [tl.knn_graph(points.to(where), k).to_dense()], points, k)
+        yield f"knn_graph of {name}", search, 0.0
     weightings = tl.HeatKernel(), tl.SelfTuning(), tl.DensityCorrected(), tl.ImprovedWeights(), tl.SimpleWeights()
     for weighting in weightings:
-        yield f"weights of {type(weighting).__name__}", partial(_weighted, x, weighting), 1e-10
+        weights = partial(
+            lambda of, where: [of.to(where)(x.to(where), tl.knn_graph(x.to(where), 8)).to_dense()], weighting
+        )
+        yield f"weights of {type(weighting).__name__}", weights, 1e-10
     solvers = None, tl.eigen.Eigh(), tl.eigen.ChebyshevSubspace(), tl.eigen.Lobpcg()
     for solver in solvers:
         for dtype, limit in ((torch.float64, 1e-7), (torch.float32, 1e-3)):
@@ -191,27 +195,18 @@ def _comparisons() -> Iterator[tuple[str, Answers, float]]:
     yield "layer, batch with mask", partial(_through, tl.LaplacianEigenmaps(3), surface(4, 120, dims=5), mask), 1e-6
     for method in (tl.MDS, tl.Isomap, tl.LLE, tl.KernelPCA):
         yield method.__name__, partial(_through, method(2), x[:200], None), 1e-6
-    yield "out_of_sample", _out_of_sample, 1e-6
+    new, maps = surface(30, dims=5, seed=1), tl.LaplacianEigenmaps(2)
+    rows = lambda where: [gram(torch.cat(maps.to(where).out_of_sample(x.to(where), new.to(where))))]  # noqa: E731
+    yield "out_of_sample", rows, 1e-6
     yield "smoothness", lambda where: [tl.LaplacianSmoothness(tl.KNN(8))(x[:, :2].to(where), x.to(where))], 1e-9
     labels = torch.full((600,), -1)
     labels[:3], labels[-3:] = 0, 1
-    for propagation in (tl.LabelSpreading(), tl.HarmonicFunction()):
-        yield type(propagation).__name__, partial(_predicted, propagation, x, labels), 0.0
+    for model in (tl.LabelSpreading(), tl.HarmonicFunction()):
+        predict = partial(lambda of, where: [of.fit(x.to(where), labels.to(where)).predict()], model)
+        yield type(model).__name__, predict, 0.0
     edges = tl.knn_graph(x[:100], 5).edge_index
     encoding = lambda where: [gram(tl.laplacian_positional_encoding(edges.to(where), 100, 4).vectors)]  # noqa: E731
     yield "positional encoding", encoding, 1e-5
-
-
-def _edges(x: Tensor, k: int, where: str) -> list[Tensor]:
-    return [tl.knn_graph(x.to(where), k).to_dense()]
-
-
-def _weighted(x: Tensor, weighting: Any, where: str) -> list[Tensor]:
-    return [weighting.to(where)(x.to(where), tl.knn_graph(x.to(where), 8)).to_dense()]
-
-
-def _predicted(model: Any, x: Tensor, labels: Tensor, where: str) -> list[Tensor]:
-    return [model.fit(x.to(where), labels.to(where)).predict()]
 
 
 def _pairs(x: Tensor, solver: Any, where: str) -> list[Tensor]:
@@ -226,11 +221,6 @@ def _through(module: Any, x: Tensor, mask: Tensor | None, where: str) -> list[Te
     masked = {} if mask is None else {"mask": mask.to(where)}
     products = gram(module.to(where)(there, **masked))
     return [products, *torch.autograd.grad(products.pow(4).sum(), there)]
-
-
-def _out_of_sample(where: str) -> list[Tensor]:
-    x, new = surface(600, dims=5).to(where), surface(30, dims=5, seed=1).to(where)
-    return [gram(torch.cat(tl.LaplacianEigenmaps(2).to(where).out_of_sample(x, new)))]
 
 
 def by_eigh(x: Tensor, k: int, neighbors: int) -> Tensor:
@@ -256,11 +246,9 @@ def layer(place: Place) -> None:
         def step(embed: Callable[[Tensor], Tensor], x: Tensor = x) -> Any:
             return torch.autograd.grad(embed(x).square().square().sum(), x)
 
-        def in_plain(x: Tensor) -> Tensor:
-            return by_eigh(x, 8, 10)
-
         place.attempt(f"{b} × {n}, ms", partial(place.milliseconds, partial(step, module)))
-        place.attempt(f"{b} × {n} by eigh, ms", partial(place.milliseconds, partial(step, in_plain), 3))
+        plain = partial(step, partial(by_eigh, k=8, neighbors=10))
+        place.attempt(f"{b} × {n} by eigh, ms", partial(place.milliseconds, plain, 3))
         place.attempt(f"{b} × {n}, GiB reserved", partial(place.reserved, partial(step, module)))
 
 

@@ -139,11 +139,7 @@ def run_training(name: str, out: Path, moment: Moment | None = None) -> None:
 
 
 def run(name: str, out: Path, moment: Moment | None = None) -> bool:
-    """Return whether an experiment came to its end; else it was killed at the moment, by itself or from here.
-
-    Raises:
-        RuntimeError: it failed in another way.
-    """
+    """Return whether an experiment came to its end, or was killed at the moment; else RuntimeError."""
     process = CONTEXT.Process(target=run_training, args=(name, out, moment))
     process.start()
     process.join(moment[1] if moment and moment[0] == "time" else None)

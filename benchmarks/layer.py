@@ -22,7 +22,8 @@ from experiments.tables import Table
 from torch_lapeig import KNN, LaplacianEigenmaps
 
 SHAPES, K, NEIGHBORS = ((32, 256, 16), (16, 512, 16)), 8, 10
-SMALL = ((1, 32), (1, 64), (8, 64), (64, 32), (256, 32), (64, 64), (64, 128), (1, 200), (1, 300), (1, 400), (1, 500))
+SMALL = [(1, 32), (1, 64), (8, 64), (64, 32), (256, 32), (64, 64), (64, 128), (1, 200), (1, 300), (1, 400), (1, 500)]
+SMALL += [(1, 90), (12, 48), (40, 100), (1, 260)]
 Shape = tuple[int, int, int]
 OURS, SAME, ALL = "torch_lapeig", "cdist, topk, eigh: the same graph", "cdist, eigh: all points joined"
 

@@ -13,6 +13,7 @@ import importlib.util
 import resource
 import time
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from scipy.spatial import cKDTree
@@ -115,15 +116,9 @@ def construction(n: int, rounds: int) -> tuple[float, float]:
     """Return seconds of the search, and of symmetrising, weighting and degrees together: the best of some rounds."""
     x = torch.randn(n, 50, generator=torch.Generator().manual_seed(0))
     graph = knn_graph(x, K)
-    seconds = in_turn(
-        {
-            "search": lambda: nearest_neighbors(x, K),
-            "graph": lambda: knn_graph(x, K),
-            "weights and degrees": lambda: Laplacian(HeatKernel()(x, graph)),
-        },
-        rounds,
-    )
-    search, built, weighted = (min(values) for values in seconds.values())
+    calls: dict[str, Callable[[], object]] = {"search": partial(nearest_neighbors, x, K)}
+    calls |= {"graph": partial(knn_graph, x, K), "weights": lambda: Laplacian(HeatKernel()(x, graph))}
+    search, built, weighted = (min(values) for values in in_turn(calls, rounds).values())
     return search, built - search + weighted
 
 

@@ -68,15 +68,7 @@ _to, _numpy = Tensor.to, Tensor.numpy
 
 
 class Seen(TorchDispatchMode):
-    """Runs the operations of the device, and counts.
-
-    Attributes:
-        kernels, waits_by_kind: launches and waits by operation.
-        shaky: operands that some versions of cuSPARSE do not take: strided values, pointers off 16 bytes.
-        unstable: sums whose order changes from run to run, by file and line.
-        copying: functions of this library that take tensors to the host.
-        rounded: products of float32 that the settings of torch let round their operands.
-    """
+    """Runs the operations of the device, and counts."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -84,8 +76,10 @@ class Seen(TorchDispatchMode):
         self.reset()
 
     def reset(self) -> None:
-        self.copying: set[str] = set()
+        self.copying: set[str] = set()  # functions of this library that take tensors to the host
         self.kernels, self.waits_by_kind = collections.Counter[str](), collections.Counter[str]()
+        # Operands that some versions of cuSPARSE do not take (strided values, pointers off 16 bytes), sums whose order
+        # changes from run to run, and products of float32 that the settings of torch let round their operands.
         self.shaky, self.unstable, self.rounded = (collections.Counter[str]() for _ in range(3))
 
     @property

@@ -12,12 +12,7 @@ from experiments.tables import Table, processor, versions
 
 
 class Record:
-    """The tables and lines of one run of a benchmark, with when, on what and by which versions they were measured.
-
-    Args:
-        benchmark: its name. command: that repeats it. threads: of all libraries. quick: whether with smaller problems.
-        console: where they are printed; None for nowhere.
-    """
+    """The tables and lines of one run of a benchmark, by a command; printed if there is a console."""
 
     def __init__(
         self, benchmark: str, command: str, threads: int, *, quick: bool = False, console: Console | None = None

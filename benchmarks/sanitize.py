@@ -88,11 +88,8 @@ def main(arguments: list[str] | None = None) -> int:
     commands = {"draws": [sys.executable, "-m", "benchmarks.sanitize", "--child", *given]}
     if not options.no_tests:
         commands["tests"] = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/native"]
-    failed = [
-        name
-        for name, command in commands.items()
-        if subprocess.run(command, env=environment(libraries), cwd=ROOT).returncode
-    ]
+    inside = environment(libraries)
+    failed = [name for name, command in commands.items() if subprocess.run(command, env=inside, cwd=ROOT).returncode]
     last = LIBRARY.with_name("draw").read_text() if options.draws else "none"
     print(f"{options.draws} draws, the last {last}; failed: {', '.join(failed) or 'none'}")
     return int(bool(failed))

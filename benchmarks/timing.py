@@ -17,11 +17,9 @@ def clock() -> Callable[[], float]:
 
 
 def in_turn(candidates: Mapping[str, Callable[[], object]], rounds: int = 15, calls: int = 1) -> dict[str, list[float]]:
-    """Return seconds of each candidate in each round after a warm-up; the mean of ``calls`` if it is short.
-
-    A pause before each lets the worker threads of the one before go to sleep: those of OpenBLAS and OpenMP go on
-    spinning for a while, which costs a peer in the same process up to half of a two-core machine.
-    """
+    """Return seconds of each candidate in each round after a warm-up; the mean of ``calls`` if it is short."""
+    # A pause before each lets the worker threads of the one before go to sleep: those of OpenBLAS and OpenMP go on
+    # spinning for a while, which costs a peer in the same process up to half of a two-core machine.
     seconds: dict[str, list[float]] = {name: [] for name in candidates}
     now = clock()
     for _ in range(rounds + 1):

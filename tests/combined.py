@@ -30,22 +30,14 @@ WITH_MASS = "pairs with a mass or degrees"
 
 @dataclass
 class Made:
-    """An object with its kinds, which refusals name, and the dense matrices that say what is right.
+    """An object with its kinds, which refusals name, and the dense matrices that say what is right."""
 
-    Attributes:
-        value: the graph, operator or pairs.
-        matrix: of B items ``(B, N, N)``: the affinities of a graph, or the Hermitian K of K u = λ M u.
-        mass: M of an operator and its pairs, ``(B, N)``; None for the identity.
-        nodes: bool ``(B, N)``, the nodes that are there and, of operators, take part.
-        pairs: of an operator, called with it, k and options.
-    """
-
-    value: Any
+    value: Any  # the graph, operator or pairs
     kinds: set[str]
-    matrix: Tensor
-    mass: Tensor | None = None
-    nodes: Tensor | None = None
-    pairs: Callable[..., tl.Eigenpairs] = tl.eigenpairs
+    matrix: Tensor  # of B items (B, N, N): the affinities of a graph, or the Hermitian K of K u = λ M u
+    mass: Tensor | None = None  # M of an operator and its pairs, (B, N); None for the identity
+    nodes: Tensor | None = None  # bool (B, N), those that are there and, of operators, take part
+    pairs: Callable[..., tl.Eigenpairs] = tl.eigenpairs  # of an operator, called with it, k and options
 
     def __post_init__(self) -> None:
         self.matrix = self.matrix.reshape(-1, *self.matrix.shape[-2:])

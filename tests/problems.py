@@ -6,9 +6,8 @@ import itertools
 import json
 import shutil
 import warnings
-from collections import Counter
+from collections import Counter, namedtuple
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -107,14 +106,8 @@ def two_cliques(a: int, b: int) -> Tensor:
     return torch.block_diag(complete(a), complete(b))
 
 
-@dataclass(frozen=True)
-class Spectrum:
-    """An affinity matrix with the spectra of its normalised and unnormalised Laplacians."""
-
-    name: str
-    affinity: Tensor
-    normalized: list[float]
-    unnormalized: list[float]
+# An affinity matrix with the spectra of its normalised and unnormalised Laplacians.
+Spectrum = namedtuple("Spectrum", "name affinity normalized unnormalized")
 
 
 def known_spectra() -> list[Spectrum]:
@@ -206,11 +199,9 @@ def projector_loss(n: int, *, seed: int = 3) -> Callable[[Tensor], Tensor]:
 
 
 def covering(together: int, /, **values: Iterable[Any]) -> pytest.MarkDecorator:
-    """Run a test with few cases in which each ``together`` parameters take each combination of their values.
-
-    With 2 each pair of values of two parameters occurs; all combinations would be many more cases. A dict gives its
-    values, with its keys as names of the cases.
-    """
+    """Run a test with few cases in which each ``together`` parameters take each combination of their values."""
+    # With 2 each pair of values of two parameters occurs; all combinations would be many more cases. A dict gives its
+    # values, with its keys as names of the cases.
     options = named(values)
     every_case = list(itertools.product(*(range(len(option)) for option in options)))
     parts = {case: set(itertools.combinations(enumerate(case), together)) for case in every_case}

@@ -627,6 +627,7 @@ class Fit:
 
     def __init__(self, make):
         self.make, self.model = make, make()
+        self.labels = (combined.LABELS,) if isinstance(self.model, methods.SemiSupervised) else ()
         self.x, self.new = self.set()
 
     def set(self, seed=0):
@@ -638,10 +639,6 @@ class Fit:
         rule = getattr(self.model, "neighbors", None)
         stored = given[:N, :N].sparse_mask((tl.KNN(6)(x).to_dense() > 0).to_sparse()) if rule == STORED else None
         return given[:N, :N] if stored is None else stored, given[N:, :N]
-
-    @property
-    def labels(self):
-        return (combined.LABELS,) if isinstance(self.model, methods.SemiSupervised) else ()
 
     def forward(self, model, x, mask=None):
         shape = x.shape if isinstance(x, tl.Graph) else x.shape[:-1]
@@ -927,8 +924,6 @@ def test_doors_name_consumers_that_have_rows():
 
 
 quietly = pytest.mark.filterwarnings("ignore::torch_lapeig.GraphWarning")
-
-
 TABLES = {"graphs": (GRAPHS, OF_GRAPHS), "operators": (OPERATORS, OF_OPERATORS), "eigenpairs": (EIGENPAIRS, OF_PAIRS)}
 
 

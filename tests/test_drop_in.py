@@ -294,9 +294,6 @@ def test_a_fit_does_not_change_with_the_array_it_was_made_of(affinity, sparse):
     new = csr_array(NEW) if sparse else NEW
     model = SpectralEmbedding(3, affinity=affinity).fit(given)
     before = model.transform(new)
-    if sparse:
-        given.data[:] = 0
-    else:
-        given[:] = 0
+    (given.data if sparse else given)[:] = 0
     np.testing.assert_array_equal(model.transform(new), before)
     np.testing.assert_allclose(model.transform(csr_array(X) if sparse else X), model.embedding_, atol=1e-9)

@@ -24,7 +24,7 @@ from sklearn.manifold import spectral_embedding
 from torch_geometric.data import Data
 
 import torch_lapeig as tl
-from problems import cycle, every, ignoring, path, points, polygon, surface
+from problems import cycle, dense_values, every, ignoring, path, points, polygon, surface
 from torch_lapeig import KNN, Graph, Laplacian, LaplacianEigenmaps, Precomputed, eigen, eigenpairs, knn_graph, methods
 from torch_lapeig import sklearn as estimators
 from torch_lapeig.plots import plot_graph
@@ -46,8 +46,6 @@ DENSE = 1 - np.eye(8)
 SHEET, NEW = surface(60), surface(9, seed=1)
 FEW = torch.full((60,), -1)
 FEW[:6] = torch.arange(6) % 3
-
-
 PAIRS, SIGNAL = eigenpairs(Laplacian(Graph.from_dense(path(4))), 3), points(4, 2)
 SHARDED, HEAT = replace(PAIRS, is_sharded=True), methods.HeatResponse([1.0])
 MASS, TWO = torch.rand(6, generator=torch.Generator().manual_seed(1)).double() + 1, torch.tensor([2])
@@ -509,7 +507,6 @@ plot_graph(knn_graph(SHEET, 3), X) → a row for each of the 60 nodes, got 10
 LaplacianEigenmaps(1, Landmarks(4, 2)).fit_stream(MASKED) → x must be finite, got 1 NaN
 spectral_init(GRAPH, points=MASKED) → points must be finite, got 1 NaN
 TypeError
-# Singular triplets and pictures
 svd([1.0, 2.0], 3) → matrix must be a tensor, a sparse matrix, or two functions
 svd((torch.neg, torch.neg), 1, shape=5) → shape must be \(m, n\) or \(B, m, n\) of two functions, got 5
 svd(X.long(), 2) → matrix must be float32 or float64, got torch.int64
@@ -519,9 +516,7 @@ plot_embedding(X.to_sparse()) → embedding must be a dense tensor
 plot_spectrum(X[0] * 1j) → found must hold real numbers, got complex128
 plot_embedding(X, X[:, 0] * 1j) → labels must hold real numbers, got complex128
 plot_graph(X, X) → graph must be a Graph
-# Labels
 methods.refine_cut(torch.ones(10, 2), GRAPH) → use labels.argmax.-1. of soft ones
-# Filters and encodings by eigenpairs
 spectral_function(PAIRS.values, HEAT) → pairs must be the result of eigenpairs
 SpectralFilter(HeatResponse) → phi must be a function.*make an object
 spectral_signature(PAIRS, lambda v: 1.0) → result of phi must be a tensor
@@ -535,7 +530,6 @@ spectral_signature(PAIRS, HEAT, normalize=1) → normalize must be True or False
 HeatResponse(1.0) → times must be a list
 AddSpectralFeatures("heat", 3) → phi must be a function
 AddSpectralFeatures(HEAT, 3, normalisation="symmetric") → unexpected keyword argument 'normalisation'
-# Operators
 FactoredCosine(torch.ones(3, 2).long()) → x must be float32 or float64
 FactoredCosine(np.ones((3, 2))) → x must be a tensor or a SciPy sparse matrix
 FactoredCosine(torch.ones(3, 2).to_sparse_csc()) → CSR or COO
@@ -545,7 +539,6 @@ FunctionOperator(torch.clone, 20, dtype=torch.complex64) → dtype must be torch
 FunctionOperator(torch.clone, 20, parameters=torch.ones(3)) → parameters must be several tensors.*\(tensor,\)
 FunctionOperator(torch.clone, 20, parameters=[torch.arange(3)]) → parameters\[0\] must be a real
 FunctionOperator(None, 20) → function must be
-# Matrices and linear systems
 eigenpairs(torch.ones(2, 2, dtype=torch.int64), 1) → float
 eigh([[1.0]]) → tensor
 eigh(torch.ones(2, 2, dtype=torch.int64)) → float or complex
@@ -554,7 +547,6 @@ eigh(torch.eye(2)).matrix_function(torch.sum) → shape and dtype
 solve_linear(SymmetricOperator(DensePattern((6,)), 0 * EYE, MASS), [1.0]) → rhs must be a torch.Tensor
 solve_linear(SymmetricOperator(DensePattern((6,)), 0 * EYE, MASS), torch.ones(6, 1))
     → must be float64, got torch.float64 and torch.float32
-# Masses, meshes, directed graphs
 massed(MASS.long()) → mass must be float32 or float64
 massed(MASS.tolist()) → mass must be a
 mesh_laplacian(CORNERS, FACES.double()) → int64
@@ -568,7 +560,6 @@ MagneticLaplacian(RING, [0.1, None]) → q must
 DirectedGraph.from_scipy(csr_array(np.eye(3) * 1j)) → affinity must hold real numbers
 DirectedGraph.from_dense(torch.eye(3, dtype=torch.complex64)) → must be float32 or float64
 eigenpairs(MagneticLaplacian(RING), 2) → a Laplacian or a symmetric matrix, got .*; use its eigenpairs\(k\)
-# Graphs and weights, eigenpairs, methods, losses, estimators
 knn_graph(X.long(), 3) → float32 or float64, got torch.int64; use x.float\(\)
 KNN(5, recall="all") → recall must
 nearest_neighbors(X, 3, recall=True) → recall must
@@ -610,11 +601,9 @@ laplacian_smoothness(X.long(), GRAPH) → y must be float32 or float64, got
 spectral_loss(X.numpy(), GRAPH) → y must be a torch.Tensor, got ndarray
 SpectralLoss(10) → neighbors must be KNN\(k\), Radius\(r\), .* got 10
 LaplacianSmoothness(KNN(3), "heat") → weights must be a Weighting
-# Parts of graphs
 replace(GRAPH, weight=GRAPH.weight.long()) → weight must be float32 or float64, got torch\.int64
 SparsePattern(ROW.float(), COL, (3,)) → row must be an int32 or int64 tensor
 DensePattern((2.5,)) → shape must be an integer, got 2.5
-# Few labels
 spreading(labels=FEW > 0) → labels must be integers, .* got torch.bool
 spreading(labels=FEW.tolist()) → labels must be a torch.Tensor, got list
 HarmonicFunction()(SHEET, FEW, targets=SHEET) → with labels, or targets and maybe known, got labels and targets
@@ -625,20 +614,16 @@ HarmonicFunction()(SHEET, targets=SHEET, known=FEW) → known must be a boolean 
 spreading(labels=torch.ones(60, 2).long()) → labels must be float32 or float64
 spreading(x=KNN(6)(SHEET)) → x must be points, got a Graph
 LabelSpreading(class_prior=3) → "labels", "uniform" or a share .* got 3
-# Encodings
 laplacian_positional_encoding(BOTH, 2.0, 2) → nodes must be an integer
 laplacian_positional_encoding(BOTH, 2, 1, solve=Eigh) → solve must be a Solve
 AddLaplacianPE(1, solve=Eigh) → solve must be a Solve
 laplacian_positional_encoding(BOTH, 2, 1, torch.ones(2, dtype=torch.int64)) → edge_weight must be float32 or float64
-# Samplers
 NeighborhoodSampler(X) → graph must be a Graph
-# Starts
 spectral_init([1, 2, 3]) → graph must be a Graph, a SciPy sparse matrix
 spectral_init(DENSE) → got ndarray; use Graph.from_dense\(torch.as_tensor\(graph\)\)
 spectral_init(X) → got Tensor; use knn_graph\(graph, k\) of points
 spectral_init(csr_array(DENSE), 2, "a") → seed
 spectral_init(csr_array(DENSE), points=["a"] * 8) → points must hold real numbers
-# Arguments of other libraries
 KNN(n_neighbors=5) → KNN has no argument n_neighbors=: the number of neighbours is the k of a rule
 LaplacianEigenmaps(2, n_neighbors=5) → as in neighbors=KNN\(k\)
 HeatKernel(sigma=1.0) → as in HeatKernel\(2 \* sigma\*\*2\)
@@ -648,9 +633,7 @@ LaplacianEigenmaps(2, epsilon=1.0) → as in Radius\(epsilon\)
 Radius(eps=1.0) → as in Radius\(eps\)
 SpectralClustering(2, affinity="precomputed") → given by neighbors=Precomputed
 LaplacianEigenmaps(2, nonsense=1) → unexpected keyword argument 'nonsense'
-# Diffusion maps
 DiffusionMap(weights=3) → weights must be a Weighting
-# Ways out of kinds that are no tensors
 LaplacianEigenmaps(1)([X, X[:5]]) → got list; pad sets of unequal size: pad_batch
 spreading(labels=["a", None] * 30) → got list; encode the words as integers, with −1 for none
 Laplacian(networkx.DiGraph([(0, 1)])) → use DirectedGraph.from_scipy.networkx
@@ -658,14 +641,11 @@ LaplacianEigenmaps(1)(networkx.cycle_graph(8)) → use Graph.from_scipy.*, with 
 LaplacianEigenmaps(1)(csr_array(np.eye(3))) → toarray.+ of rows of points, or Graph.from_scipy.x., with Precomputed
 Laplacian(type("Net", (), {"__module__": "networkx.classes"})()) → use Graph.from_scipy.networkx.to_scipy_sparse_array
 IndexError
-# Parts of graphs
 SparsePattern(ROW, COL + 1, (3,)) → col .* from 0 to 2, got 1 to 3
 RuntimeError
-# Few labels
 HarmonicFunction().predict() → must be fitted
 MDS(2).frozen() → must be fitted
 NotFittedError
-# Labels of estimators
 estimators.HarmonicFunction().predict(X.numpy()) → not fitted
 """
 
@@ -686,6 +666,7 @@ def cases():
 NAMES = {**vars(tl.plots), **vars(methods), **vars(eigen), **vars(tl.graph), **vars(tl.losses), **vars(tl.samplers)}
 NAMES |= {**vars(tl.pyg), **vars(tl), **globals(), "estimators": estimators, "NotFittedError": NotFittedError}
 NAMES |= {"csr_array": csr_array, "replace": replace, "copy": copy, "spectral_embedding": spectral_embedding}
+NAMES["dense_values"] = dense_values
 
 
 @pytest.mark.parametrize(("error", "call", "words"), [*cases()], ids=[call for _, call, _ in cases()])
@@ -776,10 +757,6 @@ def of_circle(scale):
     return (y @ y.mT * OUTER).sum()
 
 
-def with_mass(matrix, mass):
-    return torch.from_numpy(scipy.linalg.eigh(matrix, mass, eigvals_only=True))
-
-
 def drawn(y, **options):
     return tl.plots.plot_embedding(y, axes=Figure().subplots(), **options)
 
@@ -822,8 +799,6 @@ MAPPED, LINEAR_MAP = LaplacianEigenmaps(2, KNN(3)).embed(X), aslinearoperator(X.
 MIXED, ARCS = pandas.DataFrame({0: X[:, 0], 1: MASK}), networkx.DiGraph([(0, 1)])
 with ignoring():  # torch will give it up
     QUANTISED = torch.quantize_per_tensor(X.float(), 0.1, 0, torch.qint8)
-
-
 # Each call, words of its error or warning, what they advise (or "old ⇒ new" of the call), and the answer to it: "-"
 # where the advice is to run. Answers are eigenvalues of pairs, and matrices of graphs.
 FOLLOWED = """
@@ -839,7 +814,7 @@ eigenpairs(csr_array(ASKEW), 1) → (A + A.T.conj()) / 2 of a SciPy or COO matri
 eigenpairs(WHOLE, 2, ShiftInvert(memory=0)) → use Krylov() or → ShiftInvert(memory=0) ⇒ Krylov() → SPECTRUM[:2]
 eigenpairs(CYCLE, 2, which="SM") → nearest=0 (SM) → which="SM" ⇒ nearest=0 → torch.zeros(2)
 eigenpairs(WHOLE, 2, tol=1e-3) → use tolerance= → tol ⇒ tolerance → SPECTRUM[:2]
-eigenpairs(WHOLE, 2, M=PENCIL) → takes mass= → M= ⇒ mass= → with_mass(WHOLE, PENCIL)[:2]
+eigenpairs(WHOLE, 2, M=PENCIL) → takes mass= → M= ⇒ mass= → dense_values(WHOLE, PENCIL)[:2]
 eigenpairs(WHOLE, 2, which="LA") → largest=True → which="LA" ⇒ largest=True → SPECTRUM.flip(0)[:2]
 eigenpairs(WHOLE, 2, sigma=1.0) → takes nearest= → sigma ⇒ nearest → SPECTRUM[(SPECTRUM - 1).abs().argsort()[:2]].sort()
 eigh(HERMITIAN.to_sparse()) → use matrix.to_dense() → to_sparse() ⇒ to_sparse().to_dense() → NUMBERS

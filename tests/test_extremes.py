@@ -96,10 +96,7 @@ def exact(x, graph, present, t, loss_weights, digits):
     + [(DOUBLE, 2.2, 1.0, 51), (DOUBLE, 2.2, 1.0, 53), (DOUBLE, 3.0, 1e-15, 65)],
 )
 def test_values_and_gradients_have_the_digits_of_the_dtype(dtype, tail, scale, seed):
-    """Degrees down to the smallest numbers, embeddings up to their inverse root, gradients beyond that of the weights.
-
-    An edge that underflows is none, as everywhere.
-    """
+    """Degrees down to the smallest numbers, embeddings up to their inverse root, gradients beyond that of weights."""
     generator = torch.Generator().manual_seed(seed)
     x = torch.randn(22, 3, generator=generator) * torch.exp(tail * torch.randn(22, 1, generator=generator)) * scale
     x = x.to(dtype)

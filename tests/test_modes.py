@@ -104,6 +104,7 @@ def network(x):
 HEAT, POLYNOMIAL = methods.HeatResponse([1.0, 2]), methods.PolynomialResponse(2)
 WAVES, WAVELETS = methods.WaveResponse([-1.0, 0], 1.0), tl.SpectralFilter(methods.WaveletResponse(2), bank=True)
 GIVEN, K5, H6 = tl.Precomputed("affinity"), tl.KNN(5), tl.HeatKernel(6.0)
+dense = Graph.from_dense
 unnormalized = partial(laplacian, normalization="unnormalized")
 CASES = {  # of weights: an object, which has states, and a number of it
     "Laplacian Graph eigenpairs Eigenpairs": (laplacian, pairs_of),
@@ -117,14 +118,11 @@ CASES = {  # of weights: an object, which has states, and a number of it
     "SymmetricOperator DensePattern": (shifted, pairs_of),
     "SymmetricOperator matmul": (shifted, lambda o: total(o.matmul(signals(o)))),
     "Laplacian fixed": (laplacian, partial(pairs_of, fixed=torch.tensor([2]))),
-    "resistance_distances": (Graph.from_dense, lambda g: eigen.resistance_distances(g, EDGES).sin().sum()),
+    "resistance_distances": (dense, lambda g: eigen.resistance_distances(g, EDGES).sin().sum()),
     "solve_linear": (shifted, lambda o: total(eigen.solve_linear(o, signals(o)))),
     "FunctionOperator Operator": (lambda w: eigen.FunctionOperator(twice, N, [w]), pairs_of),
-    "component_eigenpairs ComponentEigenpairs": (
-        Graph.from_dense,
-        lambda g: of(eigen.component_eigenpairs(g, 3)[0].pairs),
-    ),
-    "normalized_cut": (Graph.from_dense, lambda g: tl.normalized_cut(C[:N, :2].to(g.weight).softmax(-1), g).sum()),
+    "component_eigenpairs ComponentEigenpairs": (dense, lambda g: of(eigen.component_eigenpairs(g, 3)[0].pairs)),
+    "normalized_cut": (dense, lambda g: tl.normalized_cut(C[:N, :2].to(g.weight).softmax(-1), g).sum()),
     "pairs spectral_function": (lambda w: few(laplacian(w)), lambda p: total(methods.spectral_function(p, torch.cos))),
     "spectral_signature HeatResponse": (laplacian, lambda o: total(tl.spectral_signature(few(o), HEAT))),
     "PolynomialResponse": (laplacian, lambda o: total(tl.spectral_signature(few(o), POLYNOMIAL))),
@@ -237,12 +235,9 @@ def close(one, other, tolerance):
     assert abs(one - other) <= tolerance * (abs(other) + 1e-2), (one, other)
 
 
-def no_grad_first(name):
-    close(slope(name, mode=torch.no_grad), slope(name), 1e-9)
-
-
-def inference_first(name):
-    close(slope(name, mode=torch.inference_mode), slope(name), 1e-9)
+def without_gradients_first(name):
+    for mode in (torch.no_grad, torch.inference_mode):
+        close(slope(name, mode=mode), slope(name), 1e-9)
 
 
 def made_in_inference(name):
@@ -265,20 +260,17 @@ def changed_in_place(name):
             close(found, min((fresh, old), key=lambda value: abs(value - found)), 1e-9)
 
 
-def copied(name, way=copy.deepcopy):
+def copied(name):
     make, loss, x, _ = setup(name)
-    made = make(x)
-    expected = loss(made)
-    with refused("detach() them"):
-        close(loss(way(made)), expected, 1e-9)
-    with torch.no_grad():
+    for way in (copy.deepcopy, lambda made: pickle.loads(pickle.dumps(made))):
         made = make(x)
-        loss(made)
-        close(loss(way(made)), expected, 1e-9)
-
-
-def pickled(name):
-    copied(name, lambda made: pickle.loads(pickle.dumps(made)))
+        expected = loss(made)
+        with refused("detach() them"):
+            close(loss(way(made)), expected, 1e-9)
+        with torch.no_grad():
+            made = make(x)
+            loss(made)
+            close(loss(way(made)), expected, 1e-9)
 
 
 def in_float32(name):
@@ -325,7 +317,7 @@ def forward_mode(name):
         close(torch.autograd.forward_ad.unpack_dual(found).tangent, slope(name), 1e-8)
 
 
-CHECKS = [no_grad_first, inference_first, made_in_inference, changed_in_place, copied, pickled, in_float32]
+CHECKS = [without_gradients_first, made_in_inference, changed_in_place, copied, in_float32]
 CHECKS += [under_autocast, first_order, second_order, forward_mode]
 
 

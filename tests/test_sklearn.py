@@ -108,15 +108,12 @@ def test_parameters_reach_the_module(weights):
 
 
 ROLL, NEW = swiss_roll(300).numpy(), swiss_roll(20, seed=1).numpy()
-CLASSICAL_MDS = getattr(manifold, "ClassicalMDS", None)
+CLASSICAL_MDS, LLE = getattr(manifold, "ClassicalMDS", None), {"n_neighbors": 12, "reg": 1e-2}
 PEERS = {
     "ClassicalMDS": (estimators.ClassicalMDS(3), CLASSICAL_MDS(3) if CLASSICAL_MDS else None),
     "Isomap": (Isomap(n_neighbors=8), manifold.Isomap(n_neighbors=8)),
     "Isomap, radius": (Isomap(n_neighbors=None, radius=8.0), manifold.Isomap(n_neighbors=None, radius=8.0)),
-    "LLE": (
-        estimators.LocallyLinearEmbedding(n_neighbors=12, reg=1e-2),
-        manifold.LocallyLinearEmbedding(n_neighbors=12, reg=1e-2, eigen_solver="dense"),
-    ),
+    "LLE": (estimators.LocallyLinearEmbedding(**LLE), manifold.LocallyLinearEmbedding(**LLE, eigen_solver="dense")),
     "linear": (KernelPCA(2), decomposition.KernelPCA(2)),
     "all": (KernelPCA(remove_zero_eig=True), decomposition.KernelPCA()),
     "cosine": (KernelPCA(2, kernel="cosine"), decomposition.KernelPCA(2, kernel="cosine")),

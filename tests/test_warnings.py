@@ -32,8 +32,6 @@ circle = torch.arange(12).double() * torch.pi / 6
 ring = Laplacian(knn_graph(torch.stack([circle.cos(), circle.sin()], 1), 2))
 edges = torch.tensor([[0, 1, 0, 1], [1, 0, 1, 0]])  # two copies of one edge
 hasty = ChebyshevSubspace(max_iterations=0)
-
-
 weight = ring.graph.weight.clone().requires_grad_()
 second = lambda: eigenpairs(Laplacian(ring.graph.with_weight(weight)), 3).vectors[:, 1]  # λ₂ = λ₃
 """
@@ -91,10 +89,7 @@ CALLS = {
         "torch._dynamo.reset()\nnetwork = torch.compile(LaplacianEigenmaps(2, KNN(4)), backend='eager')\nnetwork(parts)"
     ),
     "contextlib": (
-        "import contextlib\n"
-        "@contextlib.contextmanager\n"
-        "def measured():\n"
-        "    yield\n"
+        "import contextlib\n@contextlib.contextmanager\ndef measured():\n    yield\n"
         "measured()(LaplacianEigenmaps(2, KNN(4)))(parts)"
     ),
     "numpy": (
@@ -112,7 +107,6 @@ class Deep(torch.autograd.Function):  # autograd takes another thread for each 6
     def forward(ctx, x, depth):
         ctx.depth = depth
         return x.clone()
-
     @staticmethod
     def backward(ctx, gradient):
         with torch.enable_grad():
@@ -120,8 +114,6 @@ class Deep(torch.autograd.Function):  # autograd takes another thread for each 6
             loss = Deep.apply(start, ctx.depth - 1) if ctx.depth else second() @ circle
         loss.backward()  # here
         return gradient, None
-
-
 for depth in range(50, 70):
     Deep.apply(torch.ones((), requires_grad=True), depth).backward()
 """,

@@ -37,10 +37,8 @@ def quality_of(s: csr_array, vectors: NDArray[np.float64]) -> Quality:
 
 
 def allowed_errors(values: Sequence[float], target: float) -> NDArray[np.float64]:
-    """Return how far eigenvalues may be off: what the residual allows by Kahan's theorem, and 1e-3 of themselves.
-
-    A value that is zero may be off by 1e-3 of the first that is not: zeros of a reference have to be exact ones.
-    """
+    """Return how far eigenvalues may be off: what the residual allows by Kahan's theorem, and 1e-3 of themselves."""
+    # A value that is zero may be off by 1e-3 of the first that is not: zeros of a reference have to be exact ones.
     found = np.asarray(values)
     positive = found[found > ROUND_OFF]
     least = positive[0] if len(positive) else np.inf
@@ -70,10 +68,8 @@ def is_beaten(reference: Sequence[float], found: Quality, target: float) -> bool
 
 
 def place_of_count(values: Sequence[float], residual: float) -> tuple[float, int] | None:
-    """Return a number below the last group of eigenvalues, and how many lie below it; None if all are one group.
-
-    A copy missed in the last group, through which the cut goes, is no fault.
-    """
+    """Return a number below the last group of eigenvalues, and how many lie below it; None if all are one group."""
+    # A copy missed in the last group, through which the cut goes, is no fault.
     room = max(2 * residual, 10 * ROUND_OFF)
     groups = [i + 1 for i, (a, b) in enumerate(itertools.pairwise(values)) if b - a > max(2 * room, VALUES * b)]
     if not groups:

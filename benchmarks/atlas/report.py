@@ -28,10 +28,8 @@ def others(record: Record, column: str, status: str) -> list[Record]:
 
 
 def ratio(record: Record, column: str) -> float | None:
-    """Return the default's time over the best time of others in a column; if all were stopped, over their limit.
-
-    Infinite where the default has no right answer and the column has; None where there is nothing to compare.
-    """
+    """Return the default's time over the best time of others in a column; if all were stopped, over their limit."""
+    # Infinite where the default has no right answer and the column has; None where there is nothing to compare.
     ours, right, stopped = result_of(record, DEFAULT), others(record, column, "ok"), others(record, column, "stopped")
     if ours is None or ours["status"] != "ok":
         return math.inf if right else None

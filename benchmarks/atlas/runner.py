@@ -82,13 +82,7 @@ class Bench:
 
 
 def search(bench: Bench, name: str, reference: Sequence[float] | None, limit: float) -> Result:
-    """Return the loosest tolerance that reaches the residual with right eigenvalues; any without a reference.
-
-    One run may take the limit, and no further one begins when all together have.
-
-    Raises:
-        Beaten: by smaller eigenvalues than the reference's.
-    """
+    """Return the loosest tolerance that reaches the residual with right eigenvalues; any without a reference."""
     target, spent = bench.settings.residual, 0.0
     result, place = Result(name, CANDIDATES[name].column if name in CANDIDATES else "shipped"), 0
     result.status, result.why = "failed", "no tolerance reaches the residual"

@@ -99,10 +99,8 @@ def shuffled(edges: Edges, rng: np.random.Generator) -> Edges:
 
 
 def graph_of(parts: list[Edges], dtype: torch.dtype, *, dense: bool, weights: list[Tensor] | None = None) -> Graph:
-    """Return the library's graph of one graph, or the batch of several, stored densely or sparsely.
-
-    ``weights`` stand for those of the parts where gradients shall flow to them.
-    """
+    """Return the library's graph of one graph, or the batch of several, stored densely or sparsely."""
+    # weights stand for those of the parts where gradients shall flow to them.
     if weights is None:
         weights = [torch.from_numpy(part.weight).to(dtype) for part in parts]
     single = len(parts) == 1

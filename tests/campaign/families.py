@@ -27,11 +27,6 @@ def circulant_of(n: int, steps: list[int]) -> Edges:
     return simple(n, np.concatenate([np.stack([node, (node + step) % n], 1) for step in steps]))
 
 
-def circulant(rng: Rng, n: int) -> Edges:
-    n = max(n, 5)
-    return circulant_of(n, [int(s) for s in rng.integers(1, n // 2 + 1, 3)])
-
-
 def _sides(rng: Rng, n: int, dimensions: int, least: int) -> list[int]:
     """Return sides of a box of about n cells: equal ones half of the time."""
     side = max(least, round(n ** (1 / dimensions)))
@@ -249,7 +244,7 @@ def islands(rng: Rng, n: int) -> Edges:
 
 
 GRAPHS: list[Family] = [
-    path, cycle, circulant, anisotropic_torus, nearly_symmetric, hypercube, hamming, complete, complete_multipartite,
+    path, cycle, anisotropic_torus, nearly_symmetric, hypercube, hamming, complete, complete_multipartite,
     complete_bipartite, star, wheel, kneser, paley, binary_tree, spider, caterpillar, lollipop, barbell,
     ring_of_cliques, windmill, erdos_renyi, power_law, blocks, chain_of_cycles, decades, two_scales, copies,
     bridged_copies, products, islands,
@@ -262,6 +257,7 @@ def _of_points(cloud: clouds.Cloud) -> Family:
 
 FAMILIES: dict[str, Family] = {family.__name__: family for family in GRAPHS}
 FAMILIES |= {
+    "circulant": lambda rng, n: circulant_of(max(n, 5), rng.integers(1, max(n, 5) // 2 + 1, 3).tolist()),
     "grid": grid,
     "grid_3d": box(path, 3, 2),
     "torus": torus,

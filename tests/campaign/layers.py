@@ -1,11 +1,9 @@
 """Adversarial points through `LaplacianEigenmaps` as a layer: every weighting, batches with masks, autocast, steps.
 
 Outputs and gradients are finite, whatever the points. Right is judged where finite differences in float64 (of the
-layer with `Eigh` on the edges of the unmoved points) agree for two step sizes and on both sides, which they do not
-where a median jumps from one of equal lengths to another, the eigenvalues are separated enough for the precision, and
-no warning has come. The loss does not see the signs of the columns. Points move by a fraction of the distance to their
-nearest neighbour, and errors are relative to the gradient in these units: a twentieth of it in float64, a third in
-float32, so that only what is really wrong counts.
+layer with `Eigh` on the edges of the unmoved points) agree for two step sizes and on both sides, eigenvalues are
+separated enough for the precision, and no warning has come. Points move by a fraction of the distance to their nearest
+neighbour, and errors are relative to the gradient in these units: a twentieth of it in float64, a third in float32.
 
 A few steps along the gradient follow, as a network under training would make them; those have to be finite only.
 Refusals that the documentation names (copies within `SelfTuning`, no edges left) are counted, and are no failures.
@@ -34,8 +32,6 @@ STEPS = 3
 SMALL_STEP = 1e-5  # of finite differences, in distances to the nearest neighbour
 ACCURACY = {torch.float64: 0.05, torch.float32: 0.33}
 SEPARATION = {torch.float64: 1e-8, torch.float32: 2e-4}  # of distinct eigenvalues, over the bound 2 of the spectrum
-
-
 # Weightings by a bandwidth and another number in (0, 1).
 WEIGHTINGS: dict[str, Callable[[float, float], Any]] = {
     "simple": lambda t, number: tl.SimpleWeights(),
@@ -190,10 +186,8 @@ def _finite(y: Tensor, gradient: Tensor, case: Case) -> list[Finding]:
 
 
 def _movement(case: Case) -> Tensor:
-    """Return how far each point may move: the distance to its nearest neighbour that is no copy.
-
-    Zero for padding, and where a small part of that is round-off of the point: nothing can be said of its gradient.
-    """
+    """Return how far each point may move: the distance to its nearest neighbour that is no copy."""
+    # Zero for padding, and where a small part of that is round-off of the point: nothing can be said of its gradient.
     x: Tensor = case["points"]
     batch = x if x.ndim == 3 else x[None]
     mask = case["mask"] if case["mask"] is not None else torch.ones(batch.shape[:2], dtype=torch.bool)

@@ -161,10 +161,9 @@ def weights(case: Case, n: int) -> Floats:
 
 
 class Scale(NamedTuple):
-    """Sizes of the wanted values, positive where these are zero, and of the mass.
+    """Sizes of the wanted values, positive where these are zero, and of the mass."""
 
-    Torch's derivative of `matrix_exp` loses digits where a loss is far from 1.
-    """
+    # Torch's derivative of `matrix_exp` loses digits where a loss is far from 1.
 
     value: float
     mass: float

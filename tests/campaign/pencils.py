@@ -1,10 +1,8 @@
 """Pencils K u = λ M u of random graphs with a mass matrix on their edges, against SciPy's dense `eigh(K, M)`.
 
-K is a Laplacian, at times with positive numbers on its diagonal; M is positive definite, with masses that span up to
-four orders of magnitude, beyond which the reference has no digits. Values are judged against the gap after them. The
-gradient of a heat kernel, which is blind to the basis of an eigenspace, is judged against central differences of the
-reference along a random direction of all entries, also where eigenvalues are equal: many of the graphs are symmetric,
-and then M keeps their symmetry in half of the cases.
+K is a Laplacian, at times with positive numbers on its diagonal; masses span up to four orders of magnitude, beyond
+which the reference has no digits. Values are judged against the gap after them, the gradient of a heat kernel against
+central differences of the reference along a random direction. In half of the symmetric graphs M keeps the symmetry.
 """
 
 from collections.abc import Iterator

@@ -1,9 +1,8 @@
 """Operators known by products: indefinite functions of random graphs, and cosine similarities of random rows.
 
 Both are judged against LAPACK on their dense matrices: values within the reported residual and round-off, and the
-gradient of a heat kernel of the first k pairs, which is blind to the basis of an eigenspace, against the closed form of
-the derivative of a matrix function (`functions`), where the gap after the k-th value leaves it digits. The graphs and
-half of the rows have many equal eigenvalues. An answer that is not converged must have been warned of.
+gradient of a heat kernel against the closed form of the derivative of a matrix function (`functions`), where the gap
+leaves it digits. Many eigenvalues are equal. An answer that is not converged must have been warned of.
 """
 
 from collections.abc import Iterator

@@ -1,10 +1,8 @@
 """References: dense float64 Laplacians, their LAPACK spectra, and bounds on what rounding may do to an answer.
 
 LAPACK's eigenvalues are those of a matrix within a few eps · ‖A‖ of the given one, and so are the Laplacians that the
-library forms entry by entry in the dtype of its input: `round_off` is the size of both, with the library's own
-constants, since no answer can promise more. It is relative to the bound of the spectrum and not to an eigenvalue: of
-weights over 24 decades the small eigenvalues have no correct digits in the reference either, and nothing is asked of
-them beyond this.
+library forms: `round_off` is the size of both, with the library's own constants. It is relative to the bound of the
+spectrum: of weights over 24 decades small eigenvalues have no correct digits in the reference either.
 """
 
 import functools

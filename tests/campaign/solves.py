@@ -104,10 +104,8 @@ def solved(case: Case, graphs: list[Edges], laplacian: Laplacian, k: int) -> Out
 
 
 def of_resolution(is_resolved: bool, spectrum: Reference, k: int) -> list[Finding]:
-    """Return a finding where round-off hides eigenvalues in silence, or is said to hide what it does not.
-
-    Beside one null vector of each component, the second value must be above the round-off of float64.
-    """
+    """Return a finding where round-off hides eigenvalues in silence, or is said to hide what it does not."""
+    # Beside one null vector of each component, the second value must be above the round-off of float64.
     parts = spectrum.components
     if k <= parts:
         return [] if is_resolved else [Finding("false alarm", f"k={k} null vectors")]

@@ -82,14 +82,12 @@ def equal(n, ranks):
 def check_states_of_the_module_itself(ranks):
     """Check that the state of a method or loss loads into its `Sharded`, and back, fitted or not."""
     new = surface(20, seed=8)
-    learnable = functools.partial(tl.HeatKernel, learnable=True)
+    learnable, clusters = functools.partial(tl.HeatKernel, learnable=True), functools.partial(tl.SpectralClustering, 3)
     makers = [
         lambda: tl.LaplacianEigenmaps(3, tl.KNN(7), learnable().double()),
         lambda: tl.LaplacianEigenmaps(2, tl.Radius(0.9), tl.SelfTuning(4), normalization="unnormalized"),
-        lambda: tl.SpectralClustering(3, tl.KNN(8)),
-        lambda: tl.SpectralClustering(
-            3, tl.KNN(8), learnable().double(), assign_labels="cluster_qr", variant="shi_malik"
-        ),
+        lambda: clusters(tl.KNN(8)),
+        lambda: clusters(tl.KNN(8), learnable().double(), assign_labels="cluster_qr", variant="shi_malik"),
     ]
     for make in makers:
         one, x = make().fit(surface(120)), surface(120)

@@ -1,7 +1,4 @@
-"""The table of combinations on sharded rows, of one process: methods, rules and weightings; graphs; eigenpairs.
-
-`test_ranks.py` compares several processes with one.
-"""
+"""The table of combinations on sharded rows, of one process: methods, rules and weightings; graphs; eigenpairs."""
 
 import pytest
 from combined import METHODS, OF_POINTS, RULES, WEIGHTINGS, Made, sheet

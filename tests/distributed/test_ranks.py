@@ -24,7 +24,7 @@ def names_of(module):
     return [f"{module.__name__}.{name}" for name in vars(module) if name.startswith("check_")]
 
 
-DEADLY = "faults.check_a_rank_that_dies"  # the last one
+DEADLY = "faults.check_a_rank_that_dies", "faults.kill_in_a_backward"  # the last ones
 LAWS, FAULTS = names_of(properties), names_of(faults)
 WHOLE = [*names_of(shards), *names_of(solves), *names_of(keeping)]
 FEW = [name for name in names_of(shards) if name != "shards.check_weights_and_their_gradients"]
@@ -40,19 +40,11 @@ NAMES = {
 }
 
 
-@pytest.mark.parametrize("world", NAMES, ids="{} processes".format)
-def test_on_every_rank(world):
-    said = launch.run(NAMES[world], world)
-    if DEADLY in said:
-        assert said[DEADLY].pop() == "never finished"  # the one that was killed
-    assert launch.failures(said) == ""
-
-
-@pytest.mark.parametrize("world", [2, 3], ids="{} processes".format)
-def test_a_rank_is_killed_in_a_backward(world):
-    name = "faults.kill_in_a_backward"
-    said = launch.run([name], world)
-    assert said[name].pop() == "never finished"
+@pytest.mark.parametrize(("world", "names"), [*NAMES.items(), *((world, DEADLY[1:]) for world in (2, 3))])
+def test_on_every_rank(world, names):
+    said = launch.run(names, world)
+    for deadly in said.keys() & set(DEADLY):
+        assert said[deadly].pop() == "never finished"  # the one that was killed
     assert launch.failures(said) == ""
 
 

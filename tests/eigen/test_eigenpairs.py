@@ -9,8 +9,6 @@ from torch_lapeig import KNN, Graph, HeatKernel, Laplacian, LaplacianEigenmaps, 
 from torch_lapeig.eigen import ChebyshevSubspace, Eigh, Krylov, Lobpcg, ShiftInvert, component_eigenpairs
 
 RESIDUAL = {torch.float32: 1e-5, torch.float64: 1e-10}
-
-
 SPECTRA = {problem.name: problem for problem in problems.known_spectra()}
 NORMALIZATIONS = ["symmetric", "random_walk", "unnormalized"]
 

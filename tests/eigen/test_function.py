@@ -54,9 +54,7 @@ def test_an_operator_class_with_parameters():
         def __init__(self, angles):
             self._angles = angles
 
-        @property
-        def parameters(self):
-            return (self._angles,)
+        parameters = property(lambda self: (self._angles,))
 
         def matmul_at(self, parameters, y):
             return turned(y.reshape(-1, y.shape[-2], y.shape[-1])[0], *parameters).reshape(y.shape) + 8 * y

@@ -23,8 +23,6 @@ def banded(n):
 FORMS = {"dense": lambda a: a, "coo": lambda a: a.to_sparse_coo(), "csr": lambda a: a.to_sparse_csr()}
 FORMS |= {"scipy": lambda a: sp.csr_matrix(a.numpy())}
 FORMS |= {"operator": lambda a: FunctionOperator(lambda y, m: m @ y, len(a), [a])}
-
-
 either_end = pytest.mark.parametrize("largest", [False, True])
 ROW, COL = torch.tensor([0, 0, 1, 1, 2, 2, 2, 0, 1]), torch.tensor([0, 1, 0, 1, 2, 0, 1, 2, 2])
 ORDER, PAIRS = (3 * ROW + COL).argsort(), torch.stack([ROW, COL])

@@ -43,11 +43,7 @@ class Twice(PatternBase):
 
 
 class Twofold(Operator):
-    """A Laplacian that hides its data, on nodes that are held twice.
-
-    A sum or a maximum over rows that does not go through them counts every node twice, so that norms are off by √2 and
-    columns that are orthonormal to the operator are not orthonormal for a direct sum.
-    """
+    """A Laplacian that hides its data, on nodes that are held twice: a direct sum over rows counts each twice."""
 
     def __init__(self, laplacian):
         self._inside, self.nodes = laplacian.symmetric, Twice()
@@ -59,13 +55,8 @@ class Twofold(Operator):
         self.products += 1
         return self._inside.matmul(once(y)).repeat(*[1] * (y.ndim - 2), 2, 1)
 
-    @property
-    def active_count(self):
-        return self._inside.active_count
-
-    @property
-    def nullity(self):
-        return self._inside.nullity
+    active_count = property(lambda self: self._inside.active_count)
+    nullity = property(lambda self: self._inside.nullity)
 
     def null_vectors(self, m):
         return self._inside.null_vectors(m).repeat(1, 2, 1)

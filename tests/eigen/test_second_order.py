@@ -112,10 +112,8 @@ def test_derivatives_are_as_accurate_as_the_matrix(spectrum, gap, dtype):
 @every(spectrum=[*SPECTRA], kind=[*PAIRS], dtype=[torch.float64, torch.float32, torch.complex128])
 @pytest.mark.parametrize("gap", [*GAPS, 1e-11, 1e-8])
 def test_second_derivatives_of_values_projectors_and_their_products(spectrum, kind, gap, dtype):
-    """Up to √eps of the largest value the quotient of cotangents is their derivative; above it has the error eps/Δ.
-
-    Vectors in float32 leave an error of eps/Δ² in a product.
-    """
+    """Up to √eps of the largest value the quotient of cotangents is their derivative; above it has the error eps/Δ."""
+    # Vectors in float32 leave an error of eps/Δ² in a product.
     is_real_form = kind != "eigh" and dtype.is_complex
     if is_real_form and gap == 1e-6:  # accurate, but reported as if it were not
         warnings.simplefilter("ignore", DegeneracyWarning)

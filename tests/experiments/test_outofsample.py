@@ -1,13 +1,11 @@
 """The experiment on new points: its alignment and splits by hand, and what a run writes and resumes."""
 
-import json
-
 import numpy as np
 from scipy.spatial.distance import pdist, squareform
 
 from experiments import outofsample
-from experiments.__main__ import main
 from experiments.outofsample import METHODS, Sample, affine, compared, draw_split
+from problems import short_form
 
 
 def sample_of(points, neighbors=8):
@@ -64,8 +62,7 @@ def test_complete_gaussian_is_the_papers_kernel_and_formula():
 
 
 def quick(folder):
-    main(f"outofsample --quick true --sets [swiss_roll] --points 60 --neighbors 8 --out {folder}".split())
-    return json.loads((folder / "metrics.json").read_text())
+    return short_form("outofsample", folder, "--sets=[swiss_roll]", "--points=60", "--neighbors=8")
 
 
 def test_quick_run_writes_everything_and_resumes(tmp_path, monkeypatch, capsys):

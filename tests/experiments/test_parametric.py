@@ -1,13 +1,10 @@
 """The experiment of parametric eigenmaps in a short form, its mini-batches and its angles."""
 
-import json
-
 import numpy as np
 import pytest
 import torch
 
-from experiments.__main__ import main
-from problems import ignoring, points
+from problems import ignoring, points, short_form
 from torch_lapeig import KNN, HeatKernel, Laplacian, eigenpairs
 
 with ignoring():  # Lightning's imports warn of what is deprecated elsewhere
@@ -15,13 +12,9 @@ with ignoring():  # Lightning's imports warn of what is deprecated elsewhere
     from experiments.encoders import MiniBatches, neural_eigenfunctions
     from experiments.parametric import largest_angle, mean_angle
 
-QUICK = ["parametric", "--quick", "--trainer.accelerator", "cpu"]
-
 
 def test_encoder_comes_near_the_eigenfunctions_and_resumes(tmp_path, capsys):
-    arguments = [*QUICK, "--out", str(tmp_path)]
-    main(arguments)
-    first = json.loads((tmp_path / "metrics.json").read_text())
+    first = short_form("parametric", tmp_path, "--trainer.accelerator", "cpu")
     found = {key: value["mean"] for key, value in first["sphere"]["edges"].items()}
     assert found["train_encoder"] < 20
     assert found["heldout_encoder"] < 25
@@ -30,9 +23,8 @@ def test_encoder_comes_near_the_eigenfunctions_and_resumes(tmp_path, capsys):
     assert found["truth_encoder"] < 15
     assert all((tmp_path / f"angles.{end}").stat().st_size > 0 for end in ("png", "pdf"))
     capsys.readouterr()
-    main(arguments)
+    second = short_form("parametric", tmp_path, "--trainer.accelerator", "cpu")
     assert "1 of 1 cells read" in capsys.readouterr().out
-    second = json.loads((tmp_path / "metrics.json").read_text())
     times = {"seconds": 0, "elapsed": 0}
     assert {**first, **times} == {**second, **times}
 

@@ -1,18 +1,16 @@
 """Experiments that train end alike whether their process is killed (SIGKILL) and resumed or not."""
 
 import multiprocessing
-import warnings
 
 import pytest
 
-with warnings.catch_warnings():  # Lightning's imports warn of what is deprecated elsewhere
-    warnings.simplefilter("ignore")
+from problems import ignoring
+
+with ignoring():  # Lightning's imports warn of what is deprecated elsewhere
     pytest.importorskip("pytorch_lightning")
     from benchmarks.kill_and_resume import TRAININGS, differing, ending, run
 
-pytestmark = pytest.mark.skipif(
-    "forkserver" not in multiprocessing.get_all_start_methods(), reason="processes are forked and killed"
-)
+pytestmark = pytest.mark.skipif("forkserver" not in multiprocessing.get_all_start_methods(), reason="no forks here")
 
 
 @pytest.mark.parametrize("name", TRAININGS)

@@ -12,10 +12,6 @@ from experiments.__main__ import main
 from experiments.runs import Refusal, Run, load_tensors
 
 
-class Interrupted(Exception):
-    pass
-
-
 def square(number):
     return {"square": number**2}
 
@@ -23,11 +19,11 @@ def square(number):
 def test_a_run_keeps_finished_parts(tmp_path):
     def fails_at_two(number):
         if number == 2:
-            raise Interrupted
+            raise InterruptedError
         return square(number)
 
     cases = [(number,) for number in range(4)]
-    with pytest.raises(Interrupted):
+    with pytest.raises(InterruptedError):
         Run(tmp_path, {"out": tmp_path, "size": 3}).cells("squares", fails_at_two, cases)
     with (tmp_path / "cells.jsonl").open("a") as file:
         file.write('{"part": "squa')  # cut short

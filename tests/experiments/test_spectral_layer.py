@@ -1,17 +1,14 @@
 """The experiment with the layer inside a network: what it learns, and what its signatures do not depend on."""
 
-import json
-
 import pytest
 import torch
 
 from experiments.clouds import SHAPES, make_clouds, rotations
-from problems import ignoring
+from problems import ignoring, short_form
 from torch_lapeig import KNN, HeatKernel, Laplacian, eigenpairs
 
 with ignoring():  # Lightning's imports warn of what is deprecated elsewhere
     pytest.importorskip("pytorch_lightning")
-    from experiments.__main__ import main
     from experiments.pointnets import FIRST_TIME, NETWORKS, TIMES, HeatSignatures, heat
     from experiments.spectral_layer import Classifier, Maker
 
@@ -28,10 +25,7 @@ def some_clouds(generator, sizes=(40, 60)):
 
 
 def test_all_learn_and_gradients_are_finite(tmp_path, capsys):
-    arguments = ["spectral_layer", "--quick", "--trainer.accelerator", "cpu", "--out", str(tmp_path)]
-    main(arguments)
-    metrics = json.loads((tmp_path / "metrics.json").read_text())
-    found = metrics["nuisance=0"]
+    found = short_form("spectral_layer", tmp_path, "--trainer.accelerator", "cpu")["nuisance=0"]
     assert min(found[network]["accuracy"]["mean"] for network in ("layer", "frozen")) > 0.7
     assert min(found[forest]["accuracy"]["mean"] for forest in ("quantiles", "signatures")) > 0.7
     for variant in (found["layer"], found["frozen"]):
@@ -43,9 +37,8 @@ def test_all_learn_and_gradients_are_finite(tmp_path, capsys):
     assert found["layer"]["bandwidth_factor"] != [1.0]
     assert not [*tmp_path.rglob("*.ckpt")]
     assert {path.stem for path in tmp_path.glob("*.png")} == {"spectral_layer"}
-    main(arguments)
-    said = capsys.readouterr().out
-    assert said.count("2 of 2 cells read") == 2  # forests and networks
+    short_form("spectral_layer", tmp_path, "--trainer.accelerator", "cpu")
+    assert capsys.readouterr().out.count("2 of 2 cells read") == 2  # forests and networks
 
 
 def test_components_of_the_training_points_drop_channels_of_noise():
@@ -84,15 +77,12 @@ def test_signatures_depend_on_the_cloud_only(generator):
     turned = 3 * clouds.points @ rotations(len(clouds.points), generator) + 1
     padding = torch.full((16, 5, 3), torch.nan)
     longer_mask = torch.cat([clouds.mask, torch.zeros(16, 5, dtype=torch.bool)], 1)
+    longer = torch.nn.functional.pad(of_points, (0, 0, 0, 5), value=-1)
     close = {"rtol": 1e-3, "atol": 1e-4}  # float32 points, turned and shifted
     for points, mask, expected in (
         (clouds.points[:, order], clouds.mask[:, order], of_points[:, order]),
         (turned, clouds.mask, of_points),
-        (
-            torch.cat([clouds.points, padding], 1),
-            longer_mask,
-            torch.nn.functional.pad(of_points, (0, 0, 0, 5), value=-1),
-        ),
+        (torch.cat([clouds.points, padding], 1), longer_mask, longer),
     ):
         again, traces = layer(points, mask)
         torch.testing.assert_close(again[mask], expected[mask], **close)

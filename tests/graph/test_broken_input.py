@@ -1,7 +1,6 @@
 """Broken parts of graphs: each kind with its error, and random faults.
 
 Valid input with random faults either is refused by an error that names the argument, or gives a sound graph.
-
 Compiled loops go wherever indices say, so that a fault that is let in may corrupt memory.
 """
 

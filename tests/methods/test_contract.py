@@ -86,10 +86,8 @@ def test_fit_transform_is_the_fit(make):
 
 @every_method
 def test_a_batch_equals_its_items_whatever_the_padding(make):
-    """Columns that an item has too few points for are zero, and so are rows of padding and their gradients.
-
-    Each item's new points are embedded given its valid points; given one point or none they are zero.
-    """
+    """Columns that an item has too few points for are zero, and so are rows of padding and their gradients."""
+    # Each item's new points are embedded given its valid points; given one point or none they are zero.
     (x, mask), news = padded(), sheet(5, batch=len(SIZES), seed=1)
     module, leaf, leaf_new = make(), x.clone().requires_grad_(), news.clone().requires_grad_()
     y, y_new = quiet(module.out_of_sample, leaf, leaf_new, mask=mask)

@@ -46,15 +46,11 @@ def assert_same_eigenvectors(ours, theirs, values):
 
 NORMALIZATIONS = ["symmetric", "random_walk", "unnormalized"]
 GRAPHS = [path(9), cycle(12), complete(4), molecule(20, 0), two_cliques(3, 4), molecule(37, 1), path(2)]
-
-
 SINGLE_GRAPHS = {"path": path(9), "cycle": cycle(12), "complete": complete(7), "tree with rings": molecule(37, 1)}
 SINGLE_GRAPHS |= {"weights": random_affinity(24), "two components": torch.block_diag(path(6), molecule(9, 2))}
 SINGLE_GRAPHS |= {"more components than columns": torch.block_diag(*[path(3)] * 7)}
 SINGLE_GRAPHS |= {"isolated nodes": torch.block_diag(torch.zeros(2, 2), path(9), torch.zeros(1, 1))}
 SINGLE_GRAPHS |= {"loops": path(9) + torch.eye(9)}
-
-
 NOT_PLAIN = {
     "nearly cut": path(8).double() * torch.where(torch.arange(8) == 4, 1e-14, 1.0) * torch.ones(8, 1),
     "a tiny degree": torch.block_diag(path(6)).double(),

@@ -218,12 +218,7 @@ def test_loops_of_another_version_or_that_cannot_be_loaded_are_left_out(tmp_path
         monkeypatch.setattr(native, "FOLDER", tmp_path / "other")
         with pytest.warns(UserWarning, match="compiled loops of .*other.kernels.so cannot be used"):
             assert native.library() is None
-        for (
-            numbers,
-            name,
-            other,
-            says,
-        ) in (  # as if structures or loops were others
+        for numbers, name, other, says in (  # as if structures or loops were others
             (native.KINDS, "double", native.ctypes.c_byte, r"\w+ is \d+ in C and \d+ in Python"),
             (native.NUMBERS, "BLOCK", 5, "BLOCK is 4 in C and 5 in Python"),
             (vars(native), "TYPES", {torch.float64: "float"}, "their products are wrong"),

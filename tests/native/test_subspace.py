@@ -10,8 +10,6 @@ from torch_lapeig.eigen.solvers import chebyshev
 from torch_lapeig.native import calls
 
 pytestmark = pytest.mark.skipif(calls.library() is None, reason="nothing is compiled")
-
-
 GRAPHS = {
     "points": lambda: knn_graph(points(700, 6), 8),
     "path": lambda: Graph.from_scipy(sparse_path(80)),

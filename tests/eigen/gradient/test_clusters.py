@@ -125,8 +125,7 @@ class TestDegeneracyRules:
 
         with ignoring(DegeneracyWarning):
             (gradient,) = torch.autograd.grad(loss(weight), weight)
-            step = 1e-6
-            slope = (loss(weight.detach() + step * direction) - loss(weight.detach() - step * direction)) / (2 * step)
+            slope = problems.five_points(loss, weight, direction, 1e-6)
         assert (gradient @ direction).item() == pytest.approx(slope.item(), rel=1e-3)
 
     @pytest.mark.parametrize("degeneracy", ["mask", "lorentz", "exact"])
@@ -179,11 +178,9 @@ def test_lorentz_does_not_enlarge_round_off():
 
 
 def test_round_off_of_the_loss_is_no_gradient():
-    """Nodes that hang on the others by faint edges have eigenvalues 1e-9 of the spectrum apart.
-
-    Edges are known to a part of themselves, and so are these values: they are distinct. But a loss in float32 tells
-    their vectors apart by round-off, although it does not depend on the basis.
-    """
+    """Nodes that hang on the others by faint edges have eigenvalues 1e-9 of the spectrum apart."""
+    # Edges are known to a part of themselves, and so are these values: they are distinct. But a loss in float32 tells
+    # their vectors apart by round-off, although it does not depend on the basis.
     generator = torch.Generator().manual_seed(0)
     affinities = []
     for has_copy in (False, True):  # which is solved in float64, and the other with it

@@ -23,10 +23,8 @@ def path(request, monkeypatch):
 
 
 def brute_force(x, k, asked, itself):
-    """Return the indices of the nearest of ``x`` and squared distances in float64, ties by index.
-
-    ``itself`` holds the indices of the asked points among ``x``, if they are some of them.
-    """
+    """Return the indices of the nearest of ``x`` and squared distances in float64, ties by index."""
+    # itself holds the indices of the asked points among x, if they are some of them.
     d2 = torch.cdist(asked.double(), x.double(), compute_mode="donot_use_mm_for_euclid_dist").square()
     if itself is not None:
         d2[torch.arange(len(asked)), itself] = torch.inf
@@ -35,10 +33,8 @@ def brute_force(x, k, asked, itself):
 
 
 def check_exact(x, k, queries=None, **options):
-    """Return the share of neighbours with the indices of brute force, of some 600 rows.
-
-    Distances equal those of brute force up to round-off: indices differ between equal ones only.
-    """
+    """Return the share of neighbours with the indices of brute force, of some 600 rows."""
+    # Distances equal those of brute force up to round-off: indices differ between equal ones only.
     found = nearest_neighbors(x, k, queries, **options)
     asked = x if queries is None else queries
     rows = torch.arange(0, len(asked), max(1, len(asked) // 600), device=x.device)
