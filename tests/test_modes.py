@@ -141,6 +141,7 @@ CASES = {name: ("weights", *case) for name, case in CASES.items()} | {
     "SignedGraph SignedLaplacian": ("matrix", lambda w: tl.SignedLaplacian(tl.SignedGraph.from_dense(w)), pairs_of),
     "DirectedGraph MagneticLaplacian": ("rows", magnetic, lambda o: of(o.eigenpairs(3))),
     "FactoredCosine": ("rows", eigen.FactoredCosine, pairs_of),
+    "KNN EmbeddingModule Embedding": ("points", tl.LaplacianEigenmaps(2, K5, H6).embed, lambda y: gram(y.embedding)),
 }
 OF_TENSORS = {  # kind of the tensor, and a number of it
     "eigenpairs dense": ("matrix", pairs_of),
@@ -164,7 +165,6 @@ OF_TENSORS = {  # kind of the tensor, and a number of it
     "HarmonicFunction SemiSupervised": ("weights", lambda w: total(tl.HarmonicFunction(GIVEN)(w, LABELS))),
     "LabelSpreading": ("weights", lambda w: total(tl.LabelSpreading(GIVEN)(w, LABELS))),
     "EigenmapsRegression": ("weights", lambda w: total(tl.EigenmapsRegression(3, GIVEN)(w, LABELS))),
-    "KNN EmbeddingModule Embedding": ("points", lambda x: gram(tl.LaplacianEigenmaps(2, K5, H6).embed(x).embedding)),
     "pad_batch": ("points", lambda x: total(tl.pad_batch(x, torch.tensor([0] * 5 + [1] * 4))[0])),
     "products": ("points", lambda x: near(x).pattern.products(x, x.sin()).sin().sum()),
     "laplacian_smoothness": ("points", lambda x: tl.laplacian_smoothness(x, near(x))),

@@ -264,7 +264,7 @@ def test_new_rows_have_the_shape_and_the_lines_of_the_run(folder, capsys):
     images = points(60, 48).reshape(60, 3, 4, 4)
     np.save("first.npy", images)
     np.save("last.npy", np.moveaxis(images, 1, -1))
-    embed("--input", "first.npy", "--out", "channels")
+    embed("--input", "first.npy", "--columns", 0, 40, "--out", "channels")
     refused("last.npy has rows of 4×4×3, and the run had 3×4×4", "transform", "channels", "last.npy")
     np.save("two.npy", points(60, 2))
     refused("two.npy has rows of 2, and the run had columns with names", "transform", "run", "two.npy")

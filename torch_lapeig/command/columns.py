@@ -104,7 +104,7 @@ def _table(data: Data, options: Namespace) -> Used:
             raise InputError(f"{data.source}: {name!r} has {listed(strange)}, its categories are {listed(values)}")
         hot = np.where(is_missing[:, None], np.nan, cells[:, None] == np.array(values, dtype=object))
         x, plain = np.concatenate([x, hot], 1), [*plain, *(f"{name}={value}" for value in values)]
-    used = Used(x, data.index, columns, plain, categories, shape=data.shape)
+    used = Used(x, data.index, columns, plain, categories, shape=() if left_out or categories else data.shape)
     used.lines["columns"] = f"{len(columns)}: {listed(columns, 12 if data.shape else 100)}"  # of arrays they count
     used.lines |= {f"one-hot {name}": listed(values, 40) for name, values in categories.items()}
     used.lines |= {"left out": ", ".join(left_out[:40]) + ", …" * (len(left_out) > 40)} if left_out else {}

@@ -90,5 +90,5 @@ def deep_copy(instance: Any, memo: dict[int, Any]) -> Any:
             "first, or compute it under torch.no_grad()"
         ) from error
     found = make(*parts)
-    found.__setstate__(state) if hasattr(found, "__setstate__") else vars(found).update(state or {})
+    found.__setstate__(state) if hasattr(found, "__setstate__") else getattr(found, "__dict__", {}).update(state or {})
     return found
