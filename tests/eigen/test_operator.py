@@ -104,7 +104,7 @@ def test_sums_of_an_operator_itself_are_refused():
         def inner(self, x, y):
             raise AssertionError
 
-    with pytest.raises(TypeError, match="no method inner, which nothing calls; make a PatternBase"):
+    with pytest.raises(TypeError, match="no method inner, which nothing calls; give Own `nodes`, a torch"):
         eigenpairs(Own(roll(100)), 3)
 
 

@@ -497,7 +497,7 @@ def _operator_of(laplacian: Any) -> Operator:
         laplacian.check()
         for name in ("inner", "dots", "largest", "signs"):
             if callable(getattr(laplacian, name, None)):
-                way = f"make a PatternBase that has it the `nodes` of your {type(laplacian).__name__}"
+                way = f"give {type(laplacian).__name__} `nodes`, a torch_lapeig.graph.pattern.PatternBase that has it"
                 raise TypeError(f"laplacian must have no method {name}, which nothing calls; {way}")
         if tuple(getattr(laplacian.bound, "shape", ("none",))) != (laplacian.batch_size,):
             sizes = f"a tensor {(laplacian.batch_size,)}, a number for each graph"

@@ -275,6 +275,7 @@ class _OfPoints:
     """Steps that `KNN` and `Radius` share."""
 
     def __call__(self: Any, x: Tensor, mask: Tensor | None = None) -> Graph:
+        """Return the graph of points ``(N, D)`` or ``(B, N, D)``; see `NeighborRule`."""
         return _graph_of(self, x, mask)
 
     def extend(self: Any, queries: Tensor, x: Tensor, state: Tensor) -> Extension:
