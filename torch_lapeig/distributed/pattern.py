@@ -71,7 +71,7 @@ class ShardedPattern(SparsePattern):
         return f"ShardedPattern({self.total} of {self.offsets[-1]} nodes, {len(self)} edges, {self.ranks})"
 
     def inner(self, x: Tensor, y: Tensor) -> Tensor:
-        """Return Xᵀ Y, the sum over all ranks; see `PatternBase.inner`."""
+        """Return Xᵀ Y, the sum over all ranks; see ``PatternBase.inner``."""
         return self.sum(super().inner(x, y))
 
     def dots(self, x: Tensor, y: Tensor) -> Tensor:
@@ -79,7 +79,7 @@ class ShardedPattern(SparsePattern):
         return self.sum(super().dots(x, y))
 
     def overlaps(self, w: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
-        """Return `dots` of a block with itself, and `inner` of others with it, by one message."""
+        """Return ``dots`` of a block with itself, and ``inner`` of others with it, by one message."""
         return self.ranks.totals(super().dots(w, w), *(PatternBase.inner(self, q, w) for q in others))
 
     def largest(self, x: Tensor) -> Tensor:

@@ -102,12 +102,12 @@ class PatternBase:
         return found.reshape(*x.shape[:-2], m)
 
     def overlaps(self, w: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
-        """Return `dots` of a block with itself, and `inner` of others with it."""
+        """Return ``dots`` of a block with itself, and ``inner`` of others with it."""
         return self.dots(w, w), *(self.inner(q, w) for q in others)
 
     @property
     def has_plain_sums(self) -> bool:
-        """Return whether `inner` and `dots` are those of this class, so that compiled loops may sum."""
+        """Return whether ``inner`` and ``dots`` are those of this class, so that compiled loops may sum."""
         return type(self).inner is PatternBase.inner and type(self).dots is PatternBase.dots
 
     def largest(self, x: Tensor) -> Tensor:

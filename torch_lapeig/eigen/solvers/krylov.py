@@ -99,7 +99,7 @@ class Form:
 
     @property
     def has_plain_sums(self) -> bool:
-        """Return whether C may sum over nodes, with a mass that it reads; see `PatternBase.has_plain_sums`."""
+        """Return whether C may sum over nodes, with a mass that it reads; see ``PatternBase.has_plain_sums``."""
         mass, is_plain = self.mass, self.operator.nodes.has_plain_sums
         if mass is None or not is_plain or mass.layout is not torch.sparse_csr:
             return is_plain and mass is None
