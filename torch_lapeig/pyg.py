@@ -38,7 +38,7 @@ class AddLaplacianPE:
         normalization, random_signs, solve: see `laplacian_positional_encoding`.
 
     >>> class Data(dict):  # in place of torch_geometric.data.Data
-    ...     __getattr__ = dict.get
+    ...     __getattr__, __copy__ = dict.get, lambda self: Data(self)
     >>> square = torch.tensor([[0, 1, 2, 3, 1, 2, 3, 0], [1, 2, 3, 0, 0, 1, 2, 3]])
     >>> AddLaplacianPE(2, attr_name="pe")(Data(edge_index=square, num_nodes=4)).pe.shape
     torch.Size([4, 2])
@@ -134,7 +134,7 @@ class AddMagneticPE(AddLaplacianPE):
         eigenvalues: name of an attribute ``(B, k)`` or ``(B, Qk)``; None for none. solve: see `AddLaplacianPE`.
 
     >>> class Data(dict):  # in place of torch_geometric.data.Data
-    ...     __getattr__ = dict.get
+    ...     __getattr__, __copy__ = dict.get, lambda self: Data(self)
     >>> ring = torch.tensor([[0, 1, 2, 3], [1, 2, 3, 0]])
     >>> AddMagneticPE(2, "pe", q=[0.1, 0.2])(Data(edge_index=ring, num_nodes=4)).pe.shape
     torch.Size([4, 8])
@@ -182,7 +182,7 @@ class AddSpectralFeatures(AddLaplacianPE):
 
     >>> from torch_lapeig.methods import HeatResponse
     >>> class Data(dict):  # in place of torch_geometric.data.Data
-    ...     __getattr__ = dict.get
+    ...     __getattr__, __copy__ = dict.get, lambda self: Data(self)
     >>> square = torch.tensor([[0, 1, 2, 3, 1, 2, 3, 0], [1, 2, 3, 0, 0, 1, 2, 3]])
     >>> data = Data(edge_index=square, num_nodes=4)
     >>> AddSpectralFeatures(HeatResponse([1.0, 2.0]), 3, "heat")(data).heat.shape
