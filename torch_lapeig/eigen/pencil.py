@@ -271,7 +271,7 @@ def _polished(
     operator = problem.operator
     eps, bound = torch.finfo(x.dtype).eps, float(operator.bound)
     allowed = x.new_full((x.shape[1],), RESIDUAL_UNITS * eps * bound)
-    allowed[problem.k :] = eps**0.5 * bound  # a guard only tells the gap, by the square of its residual
+    allowed[problem.k :] = eps ** (2 / 3) * bound  # a guard only tells the gap, by the square of its residual
     for _ in range(POLISH_STEPS):
         x = _orthonormal(operator, inverse(operator.weigh(x)))
         values, turn = symmetric_eigh(x.mT @ operator.matmul(x))
