@@ -45,26 +45,26 @@ def affinities(*shape: int) -> tuple[Tensor, Any]:
     return w, (root[..., None] * w * root[..., None, :]).numpy()
 
 
-def of(laplacian: Callable[..., Any], graph: Any, k: int) -> Tensor:
+def of_graph(laplacian: Callable[..., Any], graph: Any, k: int) -> Tensor:
     """Return eigenvalues from a graph on."""
     return eigenpairs(laplacian(graph), k).values
 
 
-def pairs(matrix: Any, k: int, **options: Any) -> Tensor:
+def of_matrix(matrix: Any, k: int, **options: Any) -> Tensor:
     return eigenpairs(matrix, k, **options).values.sort().values
 
 
-def subset(matrices: Any, k: int) -> Any:
+def by_subset_driver(matrices: Any, k: int) -> Any:
     """Return the smallest values by LAPACK's driver, of one matrix after the other."""
     return np.stack([scipy.linalg.eigh(np.eye(len(s)) - s, subset_by_index=[0, k - 1])[0] for s in matrices])
 
 
-def largest(matrix: Any, k: int) -> Any:
+def by_largest(matrix: Any, k: int) -> Any:
     """Return 1 − the largest values by `eigsh`."""
     return np.sort(1 - linalg.eigsh(matrix, k, which="LA")[0])
 
 
-def eigsh(matrix: Any, k: int, **options: Any) -> Any:
+def by_eigsh(matrix: Any, k: int, **options: Any) -> Any:
     return np.sort(linalg.eigsh(matrix, k, **options)[0])
 
 
@@ -76,11 +76,11 @@ def csr_of(rows: Any) -> Tensor:
 def dense() -> Iterator[Row]:
     for n, k in ((600, 4), (600, 8), (1000, 4), (1000, 8)):
         w, s = affinities(1, n)
-        peers = {"subset driver": partial(subset, s, k), "eigsh": partial(largest, s[0], k)}
-        yield f"dense affinities {n}, k = {k}", partial(of, Laplacian, Graph.from_dense(w[0]), k), peers
+        peers = {"subset driver": partial(by_subset_driver, s, k), "eigsh": partial(by_largest, s[0], k)}
+        yield f"dense affinities {n}, k = {k}", partial(of_graph, Laplacian, Graph.from_dense(w[0]), k), peers
     w, s = affinities(5, 576)
-    peers = {"subset driver": partial(subset, s, 4)}
-    yield "five dense 576², k = 4", partial(of, Laplacian, Graph.from_dense(w), 4), peers
+    peers = {"subset driver": partial(by_subset_driver, s, 4)}
+    yield "five dense 576², k = 4", partial(of_graph, Laplacian, Graph.from_dense(w), 4), peers
 
 
 def magnetic(n: int = 3000) -> Iterator[Row]:
@@ -93,7 +93,7 @@ def magnetic(n: int = 3000) -> Iterator[Row]:
     root = 1 / np.sqrt(w.sum(1).clip(1e-12))
     phase = np.exp(0.5j * np.pi * (a[row, col] - a.T.tocsr()[row, col]))
     hermitian = sparse.csr_array((w.data * phase * root[row] * root[col], (row, col)), shape=(n, n))
-    peers = {"eigsh, complex": partial(largest, hermitian, 6)}
+    peers = {"eigsh, complex": partial(by_largest, hermitian, 6)}
     yield f"magnetic Laplacian {n:,}, k = 6", lambda: MagneticLaplacian(graph).eigenpairs(6).values, peers
 
 
@@ -110,8 +110,8 @@ def cosine() -> Iterator[Row]:
             return root * (u @ (u.T @ (root * v)) - root * v)
 
         other = linalg.LinearOperator((len(x), len(x)), product, dtype=float)
-        ours = partial(of, partial(FactoredCosine, loops=False), x, 8)
-        yield f"cosines of {name}, k = 8", ours, {"eigsh": partial(largest, other, 8)}
+        ours = partial(of_graph, partial(FactoredCosine, loops=False), x, 8)
+        yield f"cosines of {name}, k = 8", ours, {"eigsh": partial(by_largest, other, 8)}
 
 
 def rbf() -> Iterator[Row]:
@@ -130,17 +130,17 @@ def pencil() -> Iterator[Row]:
     for side in (32, 141, 224):  # square elements, bilinear
         k1, m1 = tridiagonal(side, -1.0, 2.0), tridiagonal(side, 1 / 6, 2 / 3)
         k, m = sparse.csr_array(sparse.kron(k1, m1) + sparse.kron(m1, k1)), sparse.csr_array(sparse.kron(m1, m1))
-        peers = {"eigsh, σ = 0": partial(eigsh, k.tocsc(), 8, M=m.tocsc(), sigma=0)}
-        yield f"pencil with consistent mass {side**2:,}, k = 8", partial(pairs, k, 8, mass=m), peers
-        peers = {"eigsh, σ = 0.05": partial(eigsh, k.tocsc(), 8, sigma=0.05)}
-        yield f"the 8 nearest 0.05, {side**2:,}", partial(pairs, k, 8, nearest=0.05), peers
+        peers = {"eigsh, σ = 0": partial(by_eigsh, k.tocsc(), 8, M=m.tocsc(), sigma=0)}
+        yield f"pencil with consistent mass {side**2:,}, k = 8", partial(of_matrix, k, 8, mass=m), peers
+        peers = {"eigsh, σ = 0.05": partial(by_eigsh, k.tocsc(), 8, sigma=0.05)}
+        yield f"the 8 nearest 0.05, {side**2:,}", partial(of_matrix, k, 8, nearest=0.05), peers
     n = 5000
     filled = sparse.random_array((n, n), density=8 / n, rng=0, format="csr")
     filled = filled + filled.T
     filled = sparse.csr_array(filled + sparse.diags_array(filled.sum(1) + 0.1))
     line = sparse.csr_array(tridiagonal(n, 1 / 6, 2 / 3))
-    peers = {"eigsh, from below": partial(eigsh, filled, 8, M=line, which="SA")}
-    yield f"pencil whose factors fill in {n:,}, k = 8", partial(pairs, filled, 8, mass=line), peers
+    peers = {"eigsh, from below": partial(by_eigsh, filled, 8, M=line, which="SA")}
+    yield f"pencil whose factors fill in {n:,}, k = 8", partial(of_matrix, filled, 8, mass=line), peers
 
 
 def triplets() -> Iterator[Row]:
