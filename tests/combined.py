@@ -1,7 +1,7 @@
 """Producers of graphs, operators, eigenpairs and fits with small dense references, for the table of combinations.
 
 A new feature is one line in a list: what it produces here, what takes it in `test_combinations.py`. A cell of the table
-is right against the reference, or refused by a row of `torch_lapeig.support.kinds`; docs/combinations.md lists them.
+is right against the reference, or refused by a row of `REFUSALS`; docs/combinations.md lists them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import torch_lapeig as tl
 from problems import cotangents, path, random_affinity, sheet
 from torch_lapeig.eigen import FactoredCosine, FunctionOperator, Operator, SymmetricOperator
 from torch_lapeig.graph import DensePattern, Extension, NewEdges, Weighting
-from torch_lapeig.support.kinds import Refusal, refusals
+from torch_lapeig.support.kinds import REFUSES, Refusal, rows_of
 
 K = 3  # number of pairs; no reference has an equal pair after it
 WITH_MASS = "pairs with a mass or degrees"
@@ -448,21 +448,25 @@ OF_POINTS: dict[str, Callable[[], Any]] = {
 # --- What is refused --------------------------------------------------------------------------------------------------
 
 
+# Those of the doors, and those where a consumer finds out as it computes and "says" words, as a regular expression.
+REFUSALS = rows_of(REFUSES) + rows_of(Path(__file__).with_name("refused.txt").read_text())
+
+
 def refused(kinds: set[str], consumer: str) -> list[Refusal]:
     """The rows for a consumer, or for a method whose fit it is, of objects that are of some kinds."""
     names = {consumer, *kinds}
-    rows = [row for row in refusals() if any(fnmatch.filter(names, pattern) for pattern in row.consumers)]
+    rows = [row for row in REFUSALS if any(fnmatch.filter(names, pattern) for pattern in row.consumers)]
     return [row for row in rows if all(kinds & {*kind.split(" | ")} for kind in row.kinds)]
 
 
 def says(row: Refusal) -> str:
     """The message of a row as a regular expression."""
-    return re.sub(r"\\{.*?\\}", ".*", re.escape(row.says)) if row.error else row.says
+    return re.sub(r"\\{.*?\\}", ".*", re.escape(row.says)) if row.error != "says" else row.says
 
 
 def page() -> str:
     """The table of docs/combinations.md; ``python tests/combined.py`` writes it."""
-    rows = [(" + ".join(row.kinds).replace(" | ", " or "), ", ".join(row.consumers), row.because) for row in refusals()]
+    rows = [(" + ".join(row.kinds).replace(" | ", " or "), ", ".join(row.consumers), row.because) for row in REFUSALS]
     lines = [("kind", "refused by", "because"), ("---",) * 3, *rows]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines).replace("*", "\\*")
 

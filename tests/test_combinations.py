@@ -1,7 +1,7 @@
 """The table of combinations: what each producer gives is taken rightly by each consumer, or refused by name.
 
 All cells are the product of the lists: of `combined.py`, and of consumers here. A cell is right against the producer's
-dense reference unless a row of `torch_lapeig.support.kinds` has it. A new feature is one line in a list.
+dense reference unless a row of `combined.REFUSALS` has it. A new feature is one line in a list.
 """
 
 import ast
@@ -24,7 +24,7 @@ from torch_lapeig import eigen, methods
 from torch_lapeig.losses import orthogonality, spectral_loss, whiten
 from torch_lapeig.plots import plot_embedding, plot_graph, plot_spectrum
 from torch_lapeig.samplers import EdgeSampler, NeighborhoodSampler
-from torch_lapeig.support.kinds import refusals
+from torch_lapeig.support.kinds import REFUSES, rows_of
 
 close = functools.partial(torch.testing.assert_close, rtol=1e-6, atol=1e-8)
 
@@ -881,7 +881,7 @@ def test_each_reason_is_met():
     names = {*METHODS, *RULES, *WEIGHTINGS, *OF_POINTS}
     kinds += [{"sharded graph"}, {"sharded pairs"}]  # in tests/distributed
     kinds.append(first_words(*names) | {"weighting", "rule that is not Landmarks", "clusters or labels"})
-    for row in refusals():
+    for row in combined.REFUSALS:
         each = ({*kind.split(" | ")} for kind in row.kinds)
         assert any(all(some & names for names in each) for some in kinds), row.kinds
 
@@ -918,7 +918,7 @@ def test_doors_name_consumers_that_have_rows():
         doors = {"refuse": 0, "check_pairs": 1, "check_graph": 2}  # arguments before the consumers
         first = doors.get(getattr(node.func, "id", getattr(node.func, "attr", "")), 99)
         names |= {part.value for part in node.args[first:] if isinstance(part, ast.Constant)}
-    patterns = [pattern for row in refusals() if row.error for pattern in row.consumers]
+    patterns = [pattern for row in rows_of(REFUSES) for pattern in row.consumers]
     assert len(names) > 10
     assert all(any(fnmatch.fnmatch(name, pattern) for pattern in patterns) for name in names)
 
