@@ -578,7 +578,7 @@ LaplacianEigenmaps(2, 5) → KNN\(k\), Radius\(r\), Precomputed.* got 5
 LaplacianEigenmaps(2, KNN(3), "heat") → weights must be a Weighting
 LaplacianEigenmaps(2, "affinity") → Precomputed\(.* got 'affinity'
 LaplacianEigenmaps(2, KNN(3))(GRAPH) → x must be points, got a Graph
-eigenpairs(LAPLACIAN, 2, "eigh") → solver such as Eigh\(\), got 'eigh'
+eigenpairs(LAPLACIAN, 2, "eigh") → solver such as Eigh\(\) \(a mass has its name, mass=\), got 'eigh'
 eigenpairs(LAPLACIAN, 2, warm_start=None) → warm_start is not an option of this solve; options are solver, tol
 Lobpcg(preconditioner=SmoothedAggregation) → preconditioner must be None or a preconditioner such as
 Lobpcg(preconditioner=Eigh()) → preconditioner must be None or a preconditioner such as

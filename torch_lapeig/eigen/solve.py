@@ -188,7 +188,7 @@ class Solve:
     loss_dtype: torch.dtype | None = None
 
     def __post_init__(self) -> None:
-        checks.check_function(self.solver, "solver", "a solver such as Eigh()")
+        checks.check_function(self.solver, "solver", "a solver such as Eigh() (a mass has its name, mass=)")
         for name in ("tolerance", "backward_tolerance", "cluster_width"):
             if (value := getattr(self, name)) is not None:
                 checks.set_frozen(self, **{name: checks.check_positive(value, name)})
