@@ -15,7 +15,8 @@ from torch_lapeig.eigen import ChebyshevSubspace, Eigh, Lobpcg, ShiftInvert, Tor
 
 SOLVERS = {"default": None, "eigh": Eigh(), "chebyshev": ChebyshevSubspace(), "lobpcg": Lobpcg()}
 SOLVERS |= {"lobpcg-plain": Lobpcg(preconditioner=None, max_iterations=2000), "shift-invert": ShiftInvert()}
-ITERATIVE = {name: s for name, s in SOLVERS.items() if name in ("chebyshev", "lobpcg", "lobpcg-plain", "shift-invert")}
+SOLVERS |= {"chebyshev in float32": ChebyshevSubspace(single=True)}
+ITERATIVE = {name: solver for name, solver in SOLVERS.items() if name not in ("default", "eigh")}
 GRAPHS = {"random": random_affinity(120), "star": problems.complete_bipartite(1, 99)}
 GRAPHS |= {"power law": problems.preferential_attachment(150).toarray(), "12 orders": problems.spread_weights(100)}
 GRAPHS |= {"cycle": problems.cycle(99), "path": path(150), "complete": problems.complete(60)}
