@@ -155,11 +155,12 @@ def whitened(made):
 
 
 def resistances(made):
-    found = eigen.resistance_distances(made.value, torch.tensor([[0, 1, 2, 3], [3, 2, 1, 3]]))
+    ends = torch.tensor([[0, 1, 2, 3, 0], [3, 2, 1, 3, made.nodes.shape[1] - 1]])
+    found = eigen.resistance_distances(made.value, ends)
     inverse = torch.linalg.pinv(laplacian(made.matrix[0]), hermitian=True)
     expected = inverse.diagonal()[:, None] + inverse.diagonal() - 2 * inverse
     labels = made.value.to_sparse().connected_components()
-    for one, (i, j) in zip(found, ((0, 3), (1, 2), (2, 1), (3, 3)), strict=True):
+    for one, (i, j) in zip(found, ends.mT, strict=True):
         is_apart = i != j and (labels[i] != labels[j] or labels[i] < 0)
         close(one, torch.tensor(torch.inf).double() if is_apart else expected[i, j])
 
