@@ -941,6 +941,20 @@ def first_words(*names):
     return {*names, *(name.split(",")[0] for name in names)}
 
 
+def with_weightings(method, rule):
+    """Yield each weighting, a maker of the method with it and a rule, and the kinds that these are of."""
+    for weighting, weights in WEIGHTINGS.items():
+
+        def make(neighbors=RULES[rule], weights=weights):
+            return METHODS[method](neighbors, weights and weights())
+
+        kinds = first_words(method, rule, weighting)
+        kinds |= set() if weights() is None else {"weighting"}
+        kinds |= set() if rule == "Landmarks" else {"rule that is not Landmarks"}
+        kinds |= set() if kinds & {"LaplacianEigenmaps", "DiffusionMap"} else {"clusters or labels"}
+        yield weighting, make, kinds
+
+
 def of_its_own(consumers, model):
     """The consumers, without the methods that a class does not have."""
     lacking = {name for name in ("frozen", "fit_stream") if not hasattr(model, name)}
@@ -953,20 +967,12 @@ def of_its_own(consumers, model):
 def test_methods_rules_and_weightings(method, rule):
     """All consumers take each pair of a method, a rule and a weighting; those of `OF_FITS` each three."""
     wrong = []
-    for number, (weighting, weights) in enumerate(WEIGHTINGS.items()):
-
-        def make(neighbors=RULES[rule], weights=weights):
-            return METHODS[method](neighbors, weights and weights())
-
+    for number, (weighting, make, kinds) in enumerate(with_weightings(method, rule)):
         is_paired = (number - [*METHODS].index(method) - [*RULES].index(rule)) % len(WEIGHTINGS) < 2
         consumers = of_its_own(OF_FITS | OF_PAIRED_FITS if is_paired else OF_FITS, METHODS[method](tl.KNN(6), None))
         if RULES[rule] == STORED:  # a sparse matrix is one set
             consumers.pop("batch", None)
         shared = functools.cache(Fit)
-        kinds = first_words(method, rule, weighting)
-        kinds |= set() if weights() is None else {"weighting"}
-        kinds |= set() if rule == "Landmarks" else {"rule that is not Landmarks"}
-        kinds |= set() if kinds & {"LaplacianEigenmaps", "DiffusionMap"} else {"clusters or labels"}
         found = wrong_cells(kinds, consumers, lambda consume: consume(shared(make)))  # noqa: B023
         wrong += [f"{weighting}, {one}" for one in found]
     assert not wrong, "\n".join(wrong)

@@ -867,7 +867,8 @@ gradient(LaplacianEigenmaps(2, AFFINITIES)(1e-36 * SMALL), SMALL) → scale="uni
 gradient(SpectralFilter(torch.sqrt)(eigenpairs(ROUND, 3), POINTS)) → take a phi that is smooth there
     → torch.sqrt ⇒ lambda v: (v + 1).sqrt() → -
 # Meshes
-of_faces(SLIVER) → use intrinsic=True → SLIVER ⇒ SLIVER, intrinsic=True → of_faces(PROPER, intrinsic=True)
+of_faces(SLIVER) → got 1 that do not, first [0, 1, 4]; use intrinsic=True
+    → SLIVER ⇒ SLIVER, intrinsic=True → of_faces(PROPER, intrinsic=True)
 of_faces(SLIVER, mass="consistent") → use intrinsic=True and mass="lumped"
     → mass="consistent" ⇒ intrinsic=True, mass="lumped" → of_faces(PROPER, intrinsic=True)
 mesh_laplacian(FLAT[[0, 1, 2, 3, 0]], torch.tensor([[0, 4, 1], [4, 1, 2], [0, 2, 3]])) → drop them, merge equal vertices
