@@ -222,15 +222,17 @@ def _through(module: Any, x: Tensor, mask: Tensor | None, where: str) -> list[Te
     return [products, *torch.autograd.grad(products.pow(4).sum(), there)]
 
 
-def by_eigh(x: Tensor, k: int, neighbors: int) -> Tensor:
-    """Return the same embedding by `cdist`, `topk` and `eigh`, with their own derivatives."""
+def by_eigh(x: Tensor, k: int, neighbors: int | None) -> Tensor:
+    """Return the same embedding by `cdist`, `topk` and `eigh`, with their own derivatives; None joins all points."""
     lengths = torch.cdist(x, x).square()
-    with torch.no_grad():
-        others = lengths + torch.diag_embed(torch.full_like(lengths[..., 0], torch.inf))
+    edges = (1 - torch.eye(x.shape[1]).to(x)).expand_as(lengths)
+    if neighbors is not None:
+        others = torch.where(edges > 0, lengths.detach(), torch.inf)
         edges = torch.zeros_like(lengths).scatter_(2, others.topk(neighbors, largest=False).indices, 1)
         edges = torch.maximum(edges, edges.mT)
-    weight = edges * (-lengths / lengths.detach().median()).exp()
-    scale = weight.sum(-1).clamp_min(1e-30).rsqrt()
+    bandwidth = torch.where(edges > 0, lengths, torch.nan).flatten(1).nanmedian(1).values
+    weight = edges * (-lengths / bandwidth[:, None, None]).exp()
+    scale = weight.sum(-1).rsqrt()
     vectors = torch.linalg.eigh(-scale[:, :, None] * weight * scale[:, None])[1]
     y: Tensor = scale[..., None] * vectors[..., 1 : k + 1]
     return y

@@ -19,7 +19,8 @@ import torch
 from torch import Tensor
 
 import torch_lapeig as tl
-from problems import cotangents, path, random_affinity, sheet
+from problems import path, random_affinity, sheet, square
+from tests.campaign.meshes import of_faces
 from torch_lapeig.eigen import FactoredCosine, FunctionOperator, Operator, SymmetricOperator
 from torch_lapeig.graph import DensePattern, Extension, NewEdges, Weighting
 from torch_lapeig.support.kinds import REFUSES, Refusal, rows_of
@@ -211,14 +212,13 @@ def of_improved() -> Made:
 
 def mesh() -> Made:
     """Cotangents and a third of the areas of the faces of a bent grid."""
-    i, j = torch.meshgrid(torch.arange(4.0), torch.arange(4.0), indexing="ij")
-    vertices = torch.stack([i + 0.2 * j, j, (i * 0.7).sin() * j / 3], -1).reshape(-1, 3).double()
-    corner = 4 * torch.arange(3)[:, None] + torch.arange(3)
-    faces = (corner[..., None, None] + torch.tensor([[0, 4, 5], [0, 5, 1]])).reshape(-1, 3)
-    affinity, mass = cotangents(vertices, faces)
+    plane, faces = square(3)
+    i, j = 3 * plane.mT
+    vertices = torch.stack([i + 0.2 * j, j, (i * 0.7).sin() * j / 3], -1)
+    matrix, mass = map(torch.from_numpy, of_faces(vertices.numpy(), faces.numpy()))
     stiffness, areas = tl.mesh_laplacian(vertices, faces)
     kinds = {"mesh", "singular operator", "operator without affinities", WITH_MASS}
-    return Made(stiffness, kinds, laplacian(affinity), mass, pairs=functools.partial(tl.eigenpairs, mass=areas))
+    return Made(stiffness, kinds, matrix, mass, pairs=functools.partial(tl.eigenpairs, mass=areas))
 
 
 def of_signs(normalization: str) -> Made:

@@ -168,18 +168,6 @@ def test_nodes_without_edges_do_not_touch_the_accuracy_of_others(unit, dtype):
         torch.testing.assert_close(pairs.values.double(), exact[:k], atol=allowed, rtol=0)
 
 
-def test_edges_of_weight_zero_do_not_connect():
-    affinity = torch.block_diag(random_affinity(300), random_affinity(300, seed=1))
-    row, col = affinity.nonzero(as_tuple=True)
-    bridge = torch.tensor([[0, 300], [300, 0]])
-    weight = torch.cat([affinity[row, col], torch.zeros(2, dtype=torch.float64)])
-    graph = tl.Graph.from_edge_index(torch.cat([torch.stack([row, col]), bridge], 1), weight)
-    for solver in (None, ChebyshevSubspace(), Lobpcg()):
-        pairs = tl.eigenpairs(tl.Laplacian(graph), 4, solver)
-        assert (pairs.values[:2] == 0).all()
-        assert pairs.values[2] > 0.1
-
-
 class TestHardGraphs:
     """The right answer, or a loud one: never a silently wrong vector."""
 
