@@ -26,7 +26,7 @@ from torch_lapeig.eigen.solvers.blocks import eigh_of_batch
 from torch_lapeig.eigen.solvers.dense import Eigh
 from torch_lapeig.eigen.solvers.solver import RitzPairs
 from torch_lapeig.eigen.symmetric import SymmetricOperator
-from torch_lapeig.graph.pattern import DensePattern, signs
+from torch_lapeig.graph.pattern import DensePattern
 from torch_lapeig.support import checks, precision
 from torch_lapeig.support.checks import primal
 
@@ -100,10 +100,9 @@ def _solution(
     matrix -= operator.values
     # Below the spectrum, the null vector mixes with no vector of a small eigenvalue.
     shifted = torch.baddbmm(matrix, (bound[:, None] * null)[..., None], null[:, None], alpha=-1)
-    values, vectors = eigh_of_batch(shifted, count)
+    values, vectors = eigh_of_batch(shifted, count, factor)
     values[:, 0], vectors[:, :, 0] = 0, null
     wanted, known, gap = vectors[:, :, :k], values[:, :k], values[:, k] - values[:, k - 1]
-    wanted *= signs(factor[..., None] * wanted)
     residuals = _residuals(matrix, known, wanted)
     converged = residuals.amax(1) <= allowed_residual(problem.tolerance, gap, operator.round_off)
     is_connected = (values[:, 1] > 1e-9 * bound) & (values[:, k] <= 1.5 * bound)  # certainly, and k + 1 nodes take part

@@ -147,13 +147,14 @@ def call(name: str, *arguments: Any) -> Any:
     return function(*given)
 
 
-def _run(name: str, work: int, *, items: Any = None, **fields: Any) -> None:
-    """Run a task of so many multiplications, or of items, in parts that threads share; MemoryError without room."""
+def _run(name: str, work: int, *, items: Any = None, **fields: Any) -> Any:
+    """Run and return a task of so many multiplications, or of items, whose parts threads share; or MemoryError."""
     threads = num_threads()
     parts = max(1, min(PARTS_OF_THREAD * threads, work // COMPILED_PART)) if items is None else items
     task, threads = fill_struct(name.capitalize(), **fields), threads if parts > 1 else 1
     if not getattr(library(), name)(ctypes.byref(task), c_int64(parts), c_int64(threads)):
         raise MemoryError(f"there is not enough memory for the threads of {name}")
+    return task
 
 
 def memory_supported(*tensors: Tensor) -> bool:
@@ -284,26 +285,26 @@ def edges_among(crow: Tensor, col: Tensor, nodes: Tensor) -> tuple[Tensor, Tenso
     return new_crow, row, new_col, edge
 
 
-def small_eigh(a: Tensor, count: int, *, is_whole: bool = False) -> tuple[Tensor, Tensor] | None:
+def small_eigh(
+    a: Tensor, count: int, factor: Tensor | None = None, *, is_whole: bool = False
+) -> tuple[Tensor, Tensor] | None:
     """Return eigenvalues ``(..., n)``, ascending, and the first eigenvectors ``(..., n, count)`` of small matrices.
 
-    Only the lower triangle of symmetric ``a`` ``(..., n, n)`` is read. The pairs are computed in float64 and returned
-    in the dtype of ``a``. None where LAPACK is used instead: for large matrices and fewer than three, for numbers that
-    are not finite or far from 1, and where nothing is compiled. If ``is_whole``, both triangles are read, None is
-    returned where they differ, and the signs of the vectors are those of `torch_lapeig.graph.pattern.signs`.
+    Only the lower triangle of symmetric ``a`` ``(..., n, n)`` is read; if ``is_whole``, both are. The pairs are
+    computed in float64 and returned in the dtype of ``a``; times a ``factor`` ``(..., n)``, 1 by default, the vectors
+    have the signs of `torch_lapeig.graph.pattern.signs`. None where LAPACK is used instead: for large matrices, for
+    numbers that are not finite or far from 1, for triangles that differ, and where nothing is compiled.
     """
-    shape, n, dtype = a.shape[:-1], a.shape[-1], a.dtype
-    matrices = math.prod(shape[:-1])
+    (*batch, n, _), dtype = a.shape, a.dtype
+    matrices = math.prod(batch)
     # LAPACK's calls take long: this takes a third of its time with 24 rows, 0.6 with 64, 0.8 to 1.1 with 100.
-    is_small = (matrices >= 3 or (is_whole and n <= 32)) and 0 < n <= 100 and count <= n
+    is_small = 0 < matrices and 0 < n <= (100 if matrices >= 3 else 64) and count <= n
     if not is_small or dtype not in TYPES or library() is None or not memory_supported(a):
         return None
-    a = a.detach().double().contiguous()
-    values, vectors = a.new_empty(shape), a.new_empty(*shape, count)
-    sound = np.empty(matrices, dtype=np.int64)
-    sizes = {"matrices": matrices, "size": n, "wanted": count, "is_whole": is_whole, "is_sound": sound.ctypes.data}
-    _run("eigh", 0, items=matrices, **sizes, matrix=a, values=values, vectors=vectors)
-    if not sound.all():
+    a, factor = a.double().contiguous(), None if factor is None else factor.double().contiguous()
+    values, vectors = a.new_empty((*batch, n)), a.new_empty((*batch, n, count))
+    sizes = {"matrices": matrices, "size": n, "wanted": count, "is_whole": is_whole, "failed": 0}
+    if _run("eigh", 0, items=matrices, **sizes, matrix=a, factor=factor, values=values, vectors=vectors).failed:
         return None
     return (values, vectors) if dtype == torch.float64 else (values.to(dtype), vectors.to(dtype))
 

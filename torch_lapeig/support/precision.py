@@ -57,18 +57,16 @@ class _Float32:
         """Compute in IEEE arithmetic from now on."""
         with self.lock:
             self.calls += 1
-            found = _float32_products()
-            if WHOLE.issuperset(found):
+            try:
+                name = torch.get_float32_matmul_precision()  # read in less time than `PRODUCTS`
+            except RuntimeError:
+                name = None
+            if name == "highest" or WHOLE.issuperset(found := _float32_products()):
                 return
             # "ieee" may be set by this class; any other value is the user's.
             before = self.kept or found
             self.kept = [old if value in IEEE else value for old, value in zip(before, found, strict=True)]
-            try:
-                name = torch.get_float32_matmul_precision()
-            except RuntimeError:
-                name = None
-            if name != "highest":
-                self.name = name
+            self.name = name
             if name is not None:
                 torch.set_float32_matmul_precision("highest")
             for product in PRODUCTS:
