@@ -103,18 +103,15 @@ class PointsModule(FittedModule):
 
     def _checked(self, x: Any, mask: Tensor | None) -> tuple[Any, Tensor | None]:
         """Return points or the graph of given affinities, and the mask or None, once they are checked."""
-        pairs, not_padding = self.pairs_given, x
+        pairs = self.pairs_given
         if pairs == "distance":
             check_all_stored(x)
-        checks.check_floating(x, "x")
-        checks.check_outside_func(x, "x")
-        if pairs is not None and (x.ndim not in (2, 3) or x.shape[-1] != x.shape[-2]):
-            raise ValueError(f"x must have shape (N, N) or (B, N, N), got {tuple(x.shape)} with Precomputed({pairs!r})")
-        if mask is not None:
-            checks.check_mask(mask, x)
-            entry_mask = mask[..., None] if pairs is None else mask[..., None] & mask[..., None, :]
-            not_padding = torch.where(entry_mask, x, 0)
-        checks.check_points(not_padding, min_points=1 if x.ndim == 3 else 2)
+        if pairs is not None:
+            checks.check_floating(x, "x")
+            if x.ndim not in (2, 3) or x.shape[-1] != x.shape[-2]:
+                got = f"{tuple(x.shape)} with Precomputed({pairs!r})"
+                raise ValueError(f"x must have shape (N, N) or (B, N, N), got {got}")
+        checks.check_points(x, mask=mask, are_pairs=pairs is not None)
         return x, mask
 
     def _checked_one(self, x: Any) -> tuple[Any, Tensor | None]:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from torch_lapeig.eigen import Auto, Eigenpairs, Solve, Solver, eigenpairs
+from torch_lapeig.eigen.choose import solves_all_pairs
 from torch_lapeig.eigen.dense_sets import normalized_graphs, small_eigenpairs
 from torch_lapeig.eigen.laplacian import NORMALIZATIONS, Laplacian, Normalization, warn_of_isolated
 from torch_lapeig.graph.graph import Graph, check_batch, check_edge_index
@@ -20,7 +21,7 @@ from torch_lapeig.graph.pattern import DensePattern, signs
 from torch_lapeig.methods.module import check_solve, with_random_signs
 from torch_lapeig.support import checks, precision
 from torch_lapeig.support.threads import slices, together
-from torch_lapeig.support.tuning import PART_OF_EIGH, solves_all_pairs
+from torch_lapeig.support.tuning import PART_OF_EIGH
 
 # Graphs are padded to the largest graph they are solved with. Up to this work, in graphs · nodes³, all are solved
 # together; beyond, only with graphs of up to SPREAD times their size, and in parts.

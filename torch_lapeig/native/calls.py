@@ -297,8 +297,10 @@ def small_eigh(
     """
     (*batch, n, _), dtype = a.shape, a.dtype
     matrices = math.prod(batch)
-    # LAPACK's calls take long: this takes a third of its time with 24 rows, 0.6 with 64, 0.8 to 1.1 with 100.
-    is_small = 0 < matrices and 0 < n <= (100 if matrices >= 3 else 64) and count <= n
+    # LAPACK's calls take long: this takes a third of its time with 24 rows, 0.6 with 64, 0.8 to 1.1 with 100. Of one
+    # matrix it takes 0.8 with 64, and the signs would be ten calls more.
+    most = 100 if matrices >= 3 else 64 if matrices and (is_whole or factor is not None) else 0
+    is_small = 0 < n <= most and count <= n
     if not is_small or dtype not in TYPES or library() is None or not memory_supported(a):
         return None
     a, factor = a.double().contiguous(), None if factor is None else factor.double().contiguous()

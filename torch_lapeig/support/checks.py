@@ -425,11 +425,26 @@ def check_symmetric_matrix(value: Tensor, reverse: Tensor, name: str, pattern: A
 
 
 def check_points(
-    x: Any, name: str = "x", *, batched: bool = True, min_points: int = 2, is_squared: bool = False
-) -> None:
-    """Raise unless ``x`` is a finite float tensor ``(N, D)``, or ``(B, N, D)`` if ``batched``."""
-    # With `is_squared`, squared distances, and sums of several of them, must be finite too.
+    x: Any,
+    name: str = "x",
+    *,
+    mask: Any = None,
+    are_pairs: bool = False,
+    batched: bool = True,
+    min_points: int | None = None,
+    is_squared: bool = False,
+) -> Tensor:
+    """Return finite points ``(N, D)``, or ``(B, N, D)`` if ``batched``, with 0 at padding, which may hold anything.
+
+    A single set needs 2 points, an item of a batch one, if ``min_points`` is None; columns ``are_pairs`` with points.
+    With ``is_squared`` squared distances, and sums of several of them, must be finite too.
+    """
     check_floating(x, name)
+    check_outside_func(x, name)
+    if mask is not None:
+        check_mask(mask, x)
+        x = torch.where(mask[..., None] & mask[..., None, :] if are_pairs else mask[..., None], x, 0)
+    min_points = (1 if x.ndim == 3 else 2) if min_points is None else min_points
     if x.ndim not in ((2, 3) if batched else (2,)):
         raise ValueError(f"{name} must have shape (N, D){' or (B, N, D)' * batched}, got {tuple(x.shape)}")
     if x.shape[-2] < min_points or x.shape[-1] < 1 or x.shape[0] < min(1, min_points):
@@ -443,6 +458,7 @@ def check_points(
         raise ValueError(f"{name} must be at most {most:.1e} for squares in {x.dtype}, got {size:.1e}; rescale it")
 
     check_at_next_sync(~(size <= most), refuse)
+    return x
 
 
 def check_mask(mask: Any, x: Tensor, name: str = "mask") -> None:
