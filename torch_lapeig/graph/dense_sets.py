@@ -46,7 +46,7 @@ def small_graph(x: Tensor, neighbors: object, weights: object, mask: Tensor | No
 
 @torch.no_grad()
 def _nearest(x: Tensor, k: int, mask: Tensor | None) -> Tensor:
-    """Return the nearest other points ``(..., N, k)``, on a device by a sort of all lengths: a tenth of the launches."""
+    """Return the nearest other points ``(..., N, k)``; on a device a sort of all takes a tenth of the launches."""
     if x.device.type == "cpu" or x.dtype != torch.float32:
         return nearest_or_all(x, k, "euclidean", mask, "exact", None).indices
     # Squares of float32 neither overflow nor underflow in float64.
