@@ -132,19 +132,18 @@ def choose_for_graph(operator: SymmetricOperator, k: int) -> Choice:
     is_mesh = interior_fraction(graph) >= (0.72 if n <= tuning.BATCHED_NODES else MESH_SHARE)
     # Multiplications of factors over n times the entries of the matrix: surfaces have 0.02 to 0.13 whatever their size,
     # bodies 0.3 and more.
-    within = Limits(work=0.2 * n * len(graph))
-    if is_mesh:
-        memory = tuning.budget_of(operator.device).factors
-        if (structure := shifted(operator, 0.0, "Auto()").structure(within, memory)) is not None:
-            reason = f"a mesh with {structure.entries / n:.3g} entries a row in its factors"
-            return Choice((FACTORS, iterative, last), reason)
+    within = Limits(work=0.2 * n * len(graph.col))
+    memory = tuning.BUDGETS["cpu"].factors
+    if is_mesh and (structure := shifted(operator, 0.0, "Auto()").structure(within, memory)) is not None:
+        reason = f"a mesh with {structure.entries / n:.3g} entries a row in its factors"
+        return Choice((FACTORS, iterative, last), reason)
     reason = "a body, whose factors fill in" if is_mesh else "a small graph, or clusters, hubs or many dimensions"
     return Choice((FILTERS, iterative, FACTORS, last), reason)
 
 
 def is_thin(graph: SparsePattern) -> bool:
     """Return whether a graph is nearly a tree, whose factors do not fill in: at most 2.5 neighbours a node."""
-    return len(graph) <= 2.5 * graph.total
+    return len(graph.col) <= 2.5 * graph.total
 
 
 def interior_fraction(graph: SparsePattern) -> float:
@@ -157,7 +156,7 @@ def interior_fraction(graph: SparsePattern) -> float:
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import breadth_first_order
 
-    rows = csr_array((np.ones(len(graph)), graph.col.numpy(), graph.crow.numpy()), shape=(n, n))
+    rows = csr_array((np.ones(len(graph.col)), graph.col.numpy(), graph.crow.numpy()), shape=(n, n))
     last = breadth_first_order(rows, 0, return_predecessors=False)[-1]
     ball = breadth_first_order(rows, last, return_predecessors=False)[:size]
     if len(ball) < size:  # all of a component

@@ -63,7 +63,7 @@ def _shares(index: Tensor, symmetrize: str) -> tuple[Tensor, Tensor]:
     graphs, n, _ = index.shape
     chosen = torch.zeros(graphs, n, n, dtype=torch.bool, device=index.device).scatter_(2, index, True)
     mutual = chosen.mT.gather(2, index)
-    is_first = ~mutual | (index > torch.arange(n, device=index.device)[:, None])
+    is_first = mutual <= (index > torch.arange(n, device=index.device)[:, None])  # False where the other one is
     if symmetrize == "mean":
         return torch.full_like(index, 0.5, dtype=torch.float64), is_first
     if symmetrize == "mutual":

@@ -203,9 +203,7 @@ class LaplacianEigenmaps(GraphEmbedding):
         if (made := small_graph(x, self.neighbors, self.weights, mask)) is None:
             return None
         active = x.new_ones((sets, nodes), dtype=torch.bool) if mask is None else mask.reshape(sets, nodes)
-        graphs = dense_from_normalized(*made, active)
-        found = small_eigenpairs(graphs, made[1], k, options.gradient_options(x.dtype), options)
-        if found is None:
+        if (found := small_eigenpairs(dense_from_normalized(*made, active), k, x.dtype, options)) is None:
             return None
         solved.append(found.reshaped(x.shape[:-2], x.dtype))
         return self._scaled(solved[-1], active.reshape(x.shape[:-1]), PatternBase())

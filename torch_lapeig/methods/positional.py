@@ -131,8 +131,8 @@ def columns_of_nodes(
         assert graph.mask is not None
         active = graph.mask.masked_scatter(graph.mask, is_active[chosen])
         if dense is not None and type(options.solver) is Auto and k + 1 < dense.num_nodes:
-            plain, factor = normalized_graphs(dense.weight, active, normalization)
-            pairs = small_eigenpairs(plain, factor, k + 1, options.gradient_options(torch.float64), options)
+            plain = normalized_graphs(dense.weight, active, normalization)
+            pairs = small_eigenpairs(plain, k + 1, torch.float64, options)
         if pairs is None:
             pairs = eigenpairs(Laplacian(graph._with(mask=active), normalization), k + 1, options, fill=True)
         return graphs, chosen, NodeEncoding(columns(pairs)[graph.mask], pairs.values[:, 1:])

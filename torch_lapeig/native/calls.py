@@ -21,6 +21,7 @@ import warnings
 from collections.abc import Callable
 from ctypes import c_char_p, c_double, c_float, c_int64, c_void_p
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -221,8 +222,7 @@ def pair_squares(x: Tensor, i: Tensor | None, y: Tensor, j: Tensor | None) -> Te
             is_right &= not len(part) or 0 <= int(part.numpy().min()) <= int(part.numpy().max()) < rows
     if not is_right:
         return None
-    out = x.new_empty(count)
-    columns = x.shape[1]
+    out, columns = x.new_empty(count), x.shape[1]
     sizes = {"count": count, "columns": columns, "x_step": x.stride(0), "y_step": y.stride(0)}
     _run(f"pairs_{TYPES[x.dtype]}", count * columns, i=i, j=j, **sizes, x=x, y=y, out=out)
     return out
@@ -290,25 +290,22 @@ def small_eigh(
 ) -> tuple[Tensor, Tensor] | None:
     """Return eigenvalues ``(..., n)``, ascending, and the first eigenvectors ``(..., n, count)`` of small matrices.
 
-    Only the lower triangle of symmetric ``a`` ``(..., n, n)`` is read; if ``is_whole``, both are. The pairs are
-    computed in float64 and returned in the dtype of ``a``; times a ``factor`` ``(..., n)``, 1 by default, the vectors
-    have the signs of `torch_lapeig.graph.pattern.signs`. None where LAPACK is used instead: for large matrices, for
-    numbers that are not finite or far from 1, for triangles that differ, and where nothing is compiled.
+    Only the lower triangle of symmetric ``a`` ``(..., n, n)`` is read; if ``is_whole``, both, which must be equal. They
+    are computed in float64. Times a ``factor`` ``(..., n)``, 1 by default, the vectors have the signs of `signs`. None
+    where LAPACK is used instead: for large matrices, numbers not finite or far from 1, and without compiled loops.
     """
     (*batch, n, _), dtype = a.shape, a.dtype
     matrices = math.prod(batch)
-    # LAPACK's calls take long: this takes a third of its time with 24 rows, 0.6 with 64, 0.8 to 1.1 with 100. Of one
-    # matrix it takes 0.8 with 64, and the signs would be ten calls more.
+    # Over LAPACK's time this takes a third with 24 rows, 0.6 with 64, 0.8 to 1.1 with 100; of one matrix 0.8 with 64,
+    # beside the signs, which would be ten calls more.
     most = 100 if matrices >= 3 else 64 if matrices and (is_whole or factor is not None) else 0
-    is_small = 0 < n <= most and count <= n
-    if not is_small or dtype not in TYPES or library() is None or not memory_supported(a):
+    if not 0 < n <= most or dtype not in TYPES or library() is None or not memory_supported(a):
         return None
     a, factor = a.double().contiguous(), None if factor is None else factor.double().contiguous()
     values, vectors = a.new_empty((*batch, n)), a.new_empty((*batch, n, count))
     sizes = {"matrices": matrices, "size": n, "wanted": count, "is_whole": is_whole, "failed": 0}
-    if _run("eigh", 0, items=matrices, **sizes, matrix=a, factor=factor, values=values, vectors=vectors).failed:
-        return None
-    return (values, vectors) if dtype == torch.float64 else (values.to(dtype), vectors.to(dtype))
+    task = _run("eigh", 0, items=matrices, **sizes, matrix=a, factor=factor, values=values, vectors=vectors)
+    return None if task.failed else (values.to(dtype), vectors.to(dtype))
 
 
 # --- Rows of a symmetric matrix, and loops of products with them ------------------------------------------------------
@@ -341,7 +338,7 @@ class Rows:
 
     def reads(self, *blocks: Tensor) -> bool:
         """Return whether C can read blocks of the dtype of the rows."""
-        return {x.dtype for x in blocks} <= {self.values.dtype} and memory_supported(*blocks)
+        return {*map(attrgetter("dtype"), blocks)} <= {self.values.dtype} and memory_supported(*blocks)
 
     def complement(self, target: Tensor, **system: Any) -> tuple[Tensor, Tensor]:
         """Return iterates of conjugate gradients outside V for ``(B, N, k)``, and norms of residuals ``(B, k)``.

@@ -93,24 +93,20 @@ def eigh_of_batch(a: Tensor, count: int | None = None, factor: Tensor | None = N
     count = a.shape[-1] if count is None else count
     if (pairs := native.small_eigh(a, count, factor)) is not None:
         return pairs
-    values, vectors = _eigh_of_large(a)
-    vectors = vectors[..., :count]
-    return values, vectors if factor is None else vectors * signs(factor[..., None] * vectors)
-
-
-def _eigh_of_large(a: Tensor) -> tuple[Tensor, Tensor]:
     # Accelerators solve matrices of these sizes one after the other in torch before 2.12: 64 of 33² took 29 ms there
     # and 0.7 on 16 cores, copies included; of 64² 46 and 2.6, of 128² 98 and 19.
     if a.device.type != "cpu" and 32 < a.shape[-1] <= 128 and VERSION < (2, 12):
-        values, vectors = eigh_of_batch(a.cpu())
-        return to_device(values, a), to_device(vectors, a)
+        values, vectors = (to_device(part, a) for part in eigh_of_batch(a.cpu(), count))
     # Smaller ones are solved single-threaded: beside other processes, 300² took 11 ms, and 70 to 1700 on two threads.
-    if a.shape[-1] > 512 and len(a) < torch.get_num_threads():
-        return torch.linalg.eigh(a)  # type: ignore[return-value]
-    try:
-        return in_parts(torch.linalg.eigh, a, PART_OF_EIGH)  # type: ignore[return-value]
-    except torch.linalg.LinAlgError:  # type: ignore[attr-defined]
-        return torch.linalg.eigh(a)  # type: ignore[return-value]  # names the failed matrix in its error
+    elif a.shape[-1] > 512 and len(a) < torch.get_num_threads():
+        values, vectors = torch.linalg.eigh(a)
+    else:
+        try:
+            values, vectors = in_parts(torch.linalg.eigh, a, PART_OF_EIGH)
+        except torch.linalg.LinAlgError:  # type: ignore[attr-defined]
+            values, vectors = torch.linalg.eigh(a)  # names the failed matrix in its error
+    vectors = vectors[..., :count]
+    return values, vectors if factor is None else vectors * signs(factor[..., None] * vectors)
 
 
 def basis(nodes: Any, w: Tensor, *others: Tensor) -> Tensor:
