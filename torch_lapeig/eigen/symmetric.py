@@ -206,16 +206,6 @@ class SymmetricOperator(Operator):
         return isinstance(self.pattern, SparsePattern)
 
     @cached_property
-    def fewest_active(self) -> int:
-        """Return the smallest number of active nodes of a graph of the batch."""
-        return self._numbers[0]
-
-    @cached_property
-    def most_null(self) -> int:
-        """Return the largest number of known null vectors of a graph of the batch."""
-        return self._numbers[1]
-
-    @cached_property
     def _numbers(self) -> list[int]:
         """Return fewest active nodes, most null vectors, longest row, unit diagonal, odd unit: one synchronisation."""
         longest = self.nullity.new_zeros(())
@@ -223,8 +213,7 @@ class SymmetricOperator(Operator):
             longest = self.pattern.crow.diff().max().to(longest)
         longest = self.pattern.maximum(longest)
         is_odd, is_unit = ~checks.are_near_one(checks.next_power(self.bound)).all(), (self.diagonal == 1).all()
-        numbers = (self.active_count.min(), self.nullity.max(), longest, is_unit, is_odd)
-        return [int(number) for number in torch.stack([number.long() for number in numbers]).tolist()]
+        return precision.synchronise(self.active_count.min(), self.nullity.max(), longest, is_unit, is_odd)
 
     @property
     def is_near_one(self) -> bool:
