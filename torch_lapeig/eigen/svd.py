@@ -152,7 +152,7 @@ def _bordered(matrix: Any, size: tuple[int, ...], k: int, parameters: Any, solve
         raise TypeError(f"matrix must be dense in a batch, got {layout} of {size}; use matrix.to_dense()")
     else:
         index, entries = coordinates(matrix, "matrix")
-        if not is_few or not is_auto:
+        if not is_few or not is_auto or not len(entries):
             index = torch.stack([index[0], index[1] + m])
             index, entries = torch.cat([index, index.flip(0)], 1), torch.cat([entries, entries.conj()])
             found = torch.sparse_coo_tensor(index, entries, (m + n, m + n), check_invariants=False)
@@ -201,21 +201,6 @@ class _Sparse(NamedTuple):
         return product(self.values, y.reshape(y.shape[-2:]), self.rows).reshape(*y.shape[:-2], -1, y.shape[-1])
 
 
-class _Outside(NamedTuple):
-    """A − U Bᵀ."""
-
-    a: Any
-    u: Tensor
-    b: Tensor
-
-    @property
-    def mT(self) -> _Outside:
-        return _Outside(self.a.mT, self.b, self.u)
-
-    def __matmul__(self, y: Tensor) -> Tensor:
-        return self.a @ y - self.u @ (self.b.mT @ y)
-
-
 def _gram(a: Any, columns: int, like: Tensor) -> Operator:
     """Return AᵀA in its storage of fewest numbers."""
     if isinstance(a, Tensor):
@@ -246,8 +231,8 @@ class _ByGram(Auto):
     def solve(self, operator: Operator, k: int, tolerance: float, progress: Progress | None = None) -> RitzPairs:
         """Return the first pairs; see `Solver`.
 
-        The round-off of AᵀA, eps σ₁², is eps σ₁² / σ in residuals of H. Pairs for which this is too much follow from A
-        without the others, A − U Uᵀ A, of a smaller σ₁.
+        The round-off of AᵀA, eps σ₁², is eps σ₁² / σ in residuals of H. Pairs for which this is too much follow from a
+        dense A without the others, A − U Uᵀ A, of a smaller σ₁.
         """
         a, gram, eps, steps, more = self.a, self.gram, torch.finfo(operator.dtype).eps, 0, operator.bound.new_zeros
         v, u, level = more(gram.num_nodes, 0), more(operator.num_nodes - gram.num_nodes, 0), more(0)
@@ -264,16 +249,15 @@ class _ByGram(Auto):
             top, steps = torch.cat([level, new])[0], steps + found.ritz.iterations
             allowed = (tolerance * (new[count - 1] - new[count:][:1].sum())).clamp_min(40 * eps * top)
             is_sound = 10 * eps * new[0].square() <= new[:count] * allowed
-            is_last = is_sound.all() or new[0] <= 40 * eps * top or not found.flags.are_converged
-            some = slice(None if is_last else int(is_sound.sum()))
-            left, level, right = q @ left[:, some], torch.cat([level, new[some]]), w @ right[some].mT
-            u, v = torch.cat([u, left], 1), torch.cat([v, right], 1)
-            if not is_last:
-                rest = a.mT @ left
-                a = a - left @ rest.mT if isinstance(a, Tensor) else _Outside(a, left, rest)
+            is_whole = bool(is_sound.all() or new[0] <= 40 * eps * top)
+            some = int(is_sound.sum()) if isinstance(a, Tensor) and not is_whole else None
+            level = torch.cat([level, new[:some]])
+            u, v = torch.cat([u, q @ left[:, :some]], 1), torch.cat([v, w @ right[:some].mT], 1)
+            if some:
+                a = a - u @ (u.mT @ a)
                 gram = _gram(a, len(v), v)
         x = torch.cat([v, u] if self.is_turned else [u, v]) / 2**0.5
-        return RitzPairs((x * operator.matmul(x)).sum(0)[None], x[None], steps, found.converged)
+        return RitzPairs((x * operator.matmul(x)).sum(0)[None], x[None], steps, found.converged & is_whole)
 
 
 def _orthonormal(raw: Tensor, is_positive: Tensor) -> Tensor:
