@@ -109,7 +109,7 @@ class FactoredCosine(Operator):
         self._loops = checks.check_flag(loops, "loops")
         checks.check_choice(similarity, "similarity", ("cosine", "shifted"))
         self._is_shifted = similarity == "shifted"
-        values, self._sparse = _parts_of(x)
+        values, self._sparse = parts_of(x)
         checks.check_floating(values, "x")
         self.shape = values.shape[:-1] if self._sparse is None else self._sparse.size[:1]
         if values.ndim > 3 or values.ndim < (2 if self._sparse is None else 1) or 0 in self.shape:
@@ -244,7 +244,7 @@ def _times(x: Tensor, factor: Tensor) -> Tensor:
     return x * factor if torch.is_grad_enabled() else x.mul_(factor)
 
 
-def _parts_of(x: Any) -> tuple[Tensor, SparseRows | None]:
+def parts_of(x: Any) -> tuple[Tensor, SparseRows | None]:
     """Return a dense X and None, or the values of a sparse X and their positions."""
     if not isinstance(x, Tensor) and hasattr(x, "tocsr"):
         x = canonical_csr(x, "x")

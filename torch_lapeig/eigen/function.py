@@ -159,30 +159,28 @@ class Ends(NamedTuple):
 
 
 def ends_of_spectrum(operator: Operator, seed: int, unit: Tensor) -> Ends:
-    """Return the ends by Lanczos steps with whole orthogonalisation: Ritz values and the norm of the last residual.
+    """Return the ends by Lanczos steps: Ritz values and the norm of the last residual.
 
-    ``unit`` ``(B, 1, 1)`` is the size of a product, by which squares neither overflow nor vanish.
+    Without whole orthogonalisation the Ritz values stay inside the spectrum (Paige 1980). ``unit`` ``(B, 1, 1)`` is the
+    size of a product, by which squares neither overflow nor vanish.
     """
     q = operator.random(1, seed)
-    tiny, steps = torch.finfo(operator.dtype).tiny, min(LANCZOS_STEPS, operator.num_nodes)
-    q = q / operator.nodes.dots(q, q).sqrt()[:, None]
-    basis = q
-    small = q.new_zeros(operator.batch_size, steps, steps)
-    for j in range(steps):
-        image = operator.matmul(q) / unit
-        for _ in range(2):
-            overlap = operator.nodes.inner(basis, image)
-            small[:, : j + 1, j] += overlap[..., 0]
-            image = image - basis @ overlap
-        beta = operator.nodes.dots(image, image).sqrt()[:, 0]
+    info, steps, dots = torch.finfo(operator.dtype), min(LANCZOS_STEPS, operator.num_nodes), operator.nodes.dots
+    q = q / dots(q, q).sqrt()[:, None]
+    before, beta, numbers, size = torch.zeros_like(q), 0 * unit, [], 0 * unit
+    for _ in range(steps):
+        image = operator.matmul(q) / unit - beta * before
+        alpha = dots(q, image)[:, None]
+        image = image - alpha * q
+        beta = dots(image, image).sqrt()[:, None]
+        size = torch.maximum(size, alpha.abs())
         # A residual of round-off ends the space: its further vectors are zero, which add Ritz values of 0.
-        ended = beta <= torch.finfo(operator.dtype).eps * operator.num_nodes * small.abs().amax((1, 2)) + tiny
-        q = torch.where(ended[:, None, None], 0, image / beta.clamp_min(tiny)[:, None, None])
-        if j + 1 < steps:
-            basis, small[:, j + 1, j] = torch.cat([basis, q], 2), torch.where(ended, 0, beta)
-    # Only the lower triangle is read, which holds α and β.
-    values = torch.linalg.eigvalsh(small)
-    largest = values.abs().amax(1)
-    rest = torch.where(ended, 0, beta) + 8 * torch.finfo(operator.dtype).eps * largest
+        beta = torch.where(beta <= info.eps * operator.num_nodes * size + info.tiny, 0, beta)
+        before, q = q, image / torch.where(beta > 0, beta, torch.inf)
+        numbers += [alpha[..., 0], beta[..., 0]]
+    diagonal, beside = torch.cat(numbers, 1).unflatten(1, (-1, 2)).unbind(2)
+    # Only the lower triangle is read.
+    values = torch.linalg.eigvalsh(torch.diag_embed(diagonal) + torch.diag_embed(beside[:, :-1], -1))
+    rest = beside[:, -1] + 8 * info.eps * values.abs().amax(1)
     ends = Ends(values[:, 0] - rest, values[:, 0], values[:, -1], values[:, -1] + rest)
     return Ends(*(end * unit[:, 0, 0] for end in ends))

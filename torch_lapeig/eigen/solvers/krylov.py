@@ -21,7 +21,7 @@ from torch_lapeig.native import calls
 from torch_lapeig.native.sparse import BLOCK, BlockLimits, NextBlock, next_block
 from torch_lapeig.support.progress import Progress
 
-WIDTH = 4  # vectors of a block for factors: a solve of four takes a little more than twice the time of one
+WIDTH = 4  # vectors of a block: products or solves of four take a little more than twice the time of one
 # Residual of the next value over the gap to it: the gap then has five digits or more.
 NEXT_RESIDUAL = 1e-3
 ROUNDOFF_UNITS = 10.0  # lengths, in eps of the largest product, up to which a part outside the space is round-off
@@ -38,11 +38,11 @@ CLOSE = 100 * SURE
 
 @dataclass(frozen=True)
 class Krylov:
-    """Krylov spaces of one vector, orthogonalised in full and restarted by their Ritz vectors (Wu & Simon 2000).
+    """Krylov spaces of blocks, orthogonalised in full and restarted by their Ritz vectors (Wu & Simon 2000).
 
-    One product at a time finds a few pairs in the fewest products, but only one copy of a multiple eigenvalue. So the
-    complement of the pairs found is searched from a new random vector, until its smallest value is none of the wanted
-    ones. ARPACK, which restarts in the same way, leaves out this search and misses copies.
+    Blocks of four vectors find up to four copies of a multiple eigenvalue. Where four values are close to each other,
+    the complement of the pairs found is searched from new random vectors, until its smallest value is none of the
+    wanted ones. ARPACK, which restarts in the same way, has blocks of one vector and no search, and misses copies.
 
     Args:
         max_products: maximum number of products with one vector, at least 1.
@@ -171,7 +171,7 @@ class _Search:
     def attempt(self, tolerance: float) -> tuple[Tensor, Tensor, bool, float]:
         """Return values, vectors and success with a tolerance of their spaces, and residuals over allowed ones."""
         form, null = self.form, self.request.null
-        tolerance = tolerance if form.inverse is None else min(tolerance, SURE)
+        tolerance = min(tolerance, SURE)
         locked = null[:, :0]
         while True:
             known, count = torch.cat([null, locked], 1), self.request.wanted - locked.shape[1]
@@ -193,8 +193,8 @@ class _Search:
         is_direct = form.inverse is None
         columns = count if is_direct or form.target is not None else count + request.columns - request.wanted - 1
         free = int(request.operator.active_count) - known.shape[1]
-        size, count = self.size or max(48, 3 * columns), min(count, free)
-        space = Space(form, known, min(size, free), free, self.seeds, 1 if is_direct else WIDTH)
+        size, count = self.size or max(72, 3 * columns), min(count, free)
+        space = Space(form, known, min(size, free), free, self.seeds)
         # No space of an inverse has converged earlier.
         first = 2 * count if is_direct else 2 * columns + min(columns, 12)
         before, checks, step, last = self.products, 0, first, math.inf
@@ -247,17 +247,17 @@ class _Search:
     def _with_copies(self, found: _Ritz, known: Tensor, count: int, tolerance: float) -> tuple[Tensor, bool, float]:
         """Return vectors with copies that the first space lacks, whether none can be missing, and their shortfall.
 
-        One vector finds one copy of a multiple value, a block as many as it has columns. Factors count what is there;
-        else the complement is searched from new vectors, until its first value is none of the wanted ones.
+        A block finds as many copies as it has columns. If there may be more, factors count what is there; else the
+        complement is searched from new vectors, until its first value is none of the wanted ones.
         """
         theta, residuals, x = found.theta, found.residuals, found.vectors[:, :count]
         rank, round_off = self.form.rank(theta), float(self._round_off(theta)[: count + 1][-1])
         is_shown, last = not found.finished or found.is_whole or count == 0, rank[WIDTH - 1 :][:count]
-        if self.form.inverse is not None and not is_shown and len(last) == count:
+        if not is_shown and len(last) == count:
             # No value before the cut may have more copies than a block has columns; those that it splits do not matter.
             first = rank[:count]
-            matters = first < rank[count] - 10 * round_off
-            is_shown = not bool((matters & (last - first <= CLOSE * first.abs())).any())
+            near = CLOSE * torch.maximum(first.abs(), rank[count].abs()) + 10 * round_off
+            is_shown = not bool(((first < rank[count] - 10 * round_off) & (last - first <= near)).any())
         if is_shown:
             return x, True, 0.0
         number, cut = self._counted(rank, count, round_off, known.shape[1])
@@ -350,9 +350,9 @@ class Space:
 
     coupling: Tensor  # C ``(following, p)``, on the host
 
-    def __init__(self, form: Form, known: Tensor, size: int, free: int, seeds: Iterator[int], width: int) -> None:
+    def __init__(self, form: Form, known: Tensor, size: int, free: int, seeds: Iterator[int]) -> None:
         self.form, self.c, self.size, self.free, self.seeds = form, known.shape[1], size, free, seeds
-        self.width = min(width, free)
+        self.width = min(WIDTH, free)
         self.rows = known.new_empty(self.c + size + self.width, len(known))
         self.rows[: self.c] = known.mT
         self.matrix = torch.zeros(size, size, dtype=known.dtype)  # lower triangle of A on the basis, on the host
