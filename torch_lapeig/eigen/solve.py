@@ -286,9 +286,8 @@ def eigenpairs(
     that depends on this choice, or a cut after pair k that splits a cluster. A `ConvergenceWarning` reports a failed
     linear solve of the backward pass. Forward mode follows the same rule.
 
-    Raises: TypeError, ValueError: no nodes, a matrix that is not symmetric, k out of range, an unknown option; a mass
-    of another dtype or shape, not positive and finite, so small that eigenvalues overflow, or beside a normalised
-    Laplacian. ConvergenceError: with ``on_failure="raise"``. ImportError: a progress bar without tqdm.
+    Raises: ValueError: a mass so small that eigenvalues overflow, or beside a normalised Laplacian. ConvergenceError:
+    with ``on_failure="raise"``.
 
     >>> path = Graph.from_edge_index(torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
     >>> # 1 − cos(πj/2)
@@ -615,8 +614,6 @@ def component_eigenpairs(
         solve, options: see `eigenpairs`.
 
     Returns: The components of two or more nodes, in the order of their first nodes; isolated nodes have no eigenpairs.
-
-    Raises: TypeError, ValueError: no `Graph`, k < 1, an unknown normalization, and the errors of `eigenpairs`.
 
     >>> pair = torch.tensor([[0.0, 1.0], [1.0, 0.0]])
     >>> graph = Graph.from_dense(torch.block_diag(pair, pair))

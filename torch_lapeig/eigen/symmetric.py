@@ -114,8 +114,7 @@ class SymmetricOperator(Operator):
         given: dtype to which the entries were rounded; default: their own.
         constant_null: short for ``null=NullSpace.constant(diagonal)``: A 1 = 0.
 
-    Raises: TypeError, ValueError: other dtypes or shapes, values that are not symmetric, parts of ``null`` out of
-    range, a bound that is not finite or below an entry of the diagonal.
+    Raises: ValueError: values that are not symmetric, a bound below an entry of the diagonal.
 
     >>> from torch_lapeig import eigenpairs
     >>> from torch_lapeig.graph import DensePattern
