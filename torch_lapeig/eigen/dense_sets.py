@@ -19,7 +19,7 @@ from torch import Tensor
 
 from torch_lapeig.eigen.laplacian import Normalization
 from torch_lapeig.eigen.operator import allowed_residual
-from torch_lapeig.eigen.problem import Differentiated, Problem, Solution
+from torch_lapeig.eigen.problem import Differentiated, Solution
 from torch_lapeig.eigen.solve import Eigenpairs, Solve, differentiable
 from torch_lapeig.eigen.solvers.blocks import eigh_of_batch
 from torch_lapeig.eigen.solvers.dense import Eigh
@@ -67,17 +67,15 @@ def small_eigenpairs(graphs: DenseGraphs, k: int, dtype: torch.dtype, solve: Sol
     is_in_range = info.tiny**0.125 < low and high < info.max**0.125 and most < torch.inf
     if not is_in_range or low <= torch.finfo(torch.float64).eps ** 0.375 * high:
         return None
-    pattern, bare = DensePattern(diagonal.shape), primal(factor)
+    pattern = DensePattern(diagonal.shape)
     operator = SymmetricOperator(pattern, values, diagonal, bound, None, active, of_affinities=True, trusted=True)
     count = values.shape[1] if checks.needs_derivatives(values, diagonal) else k
     with torch.no_grad():
-        null = ground / torch.linalg.vector_norm(ground, dim=1, keepdim=True)
-        problem = Problem(operator.frozen(), k, solve.allowed(values.dtype, values.dtype))
-        checked = _solution(problem, count, null, bare, dtype)
+        checked = _solution(operator.frozen(), graphs, k, count, solve, dtype)
     if checked is None:
         return None
     solution, residuals = checked
-    vectors, projected = differentiable(operator, solution, solve.gradient_options(dtype, bare))
+    vectors, projected = differentiable(operator, solution, solve.gradient_options(dtype, primal(factor)))
     found = Differentiated(factor[..., None] * vectors, projected)
     is_plain = factor is diagonal or factor is ground  # of ones: no factor
     pairs = Eigenpairs.of(solution, found, dtype)
@@ -85,23 +83,22 @@ def small_eigenpairs(graphs: DenseGraphs, k: int, dtype: torch.dtype, solve: Sol
 
 
 def _solution(
-    problem: Problem, count: int, null: Tensor, factor: Tensor, dtype: torch.dtype
+    operator: SymmetricOperator, graphs: DenseGraphs, k: int, count: int, solve: Solve, dtype: torch.dtype
 ) -> tuple[Solution, Tensor] | None:
     """Return ``count`` pairs of plain graphs, else None, and the residuals of vectors rounded to ``dtype``."""
     # `check_answer` does the work of this function for all solvers, in twice the time.
-    operator, k = problem.operator, problem.k
-    assert isinstance(operator, SymmetricOperator)
-    bound = operator.bound
+    bound, null = graphs.bound, graphs.ground / torch.linalg.vector_norm(graphs.ground, dim=1, keepdim=True)
     # Nodes that take no part have their eigenvalues far above the spectrum.
     matrix = torch.diag_embed(torch.where(operator.active, operator.diagonal, 4 * bound[:, None]))
     matrix -= operator.values
     # Below the spectrum, the null vector mixes with no vector of a small eigenvalue.
     shifted = torch.baddbmm(matrix, (bound[:, None] * null)[..., None], null[:, None], alpha=-1)
-    values, vectors = eigh_of_batch(shifted, count, factor)
+    values, vectors = eigh_of_batch(shifted, count, primal(graphs.factor))
     values[:, 0], vectors[:, :, 0] = 0, null
     wanted, known, gap = vectors[:, :, :k], values[:, :k], values[:, k] - values[:, k - 1]
     residuals = _residuals(matrix, known, wanted)
-    converged = residuals.amax(1) <= allowed_residual(problem.tolerance, gap, operator.round_off)
+    tolerance = solve.allowed(values.dtype, values.dtype)
+    converged = residuals.amax(1) <= allowed_residual(tolerance, gap, operator.round_off)
     is_connected = (values[:, 1] > 1e-9 * bound) & (values[:, k] <= 1.5 * bound)  # certainly, and k + 1 nodes take part
     if not precision.synchronise((converged & is_connected).all())[0]:
         return None

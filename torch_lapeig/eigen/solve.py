@@ -33,7 +33,7 @@ from torch_lapeig.support.progress import Progress, bar
 
 End = Literal["smallest", "largest", "nearest"]
 InnerProduct = Literal["identity", "degrees", "mass", "similarity"]
-NUMBERS, FLAGS = ("values", "vectors", "projected", "residuals", "gap"), ("converged", "resolved")  # of `Eigenpairs`
+TENSORS = ("values", "vectors", "projected", "residuals", "gap", "converged", "resolved")  # of `Eigenpairs`
 Mass = tuple[Tensor | None, SymmetricOperator | None]  # M^½ of M = diag(M^½)², or M as a form
 
 
@@ -109,20 +109,20 @@ class Eigenpairs:
     @classmethod
     def stacked(cls, items: Sequence[Eigenpairs]) -> Eigenpairs:
         """Return the pairs of single problems as the pairs of a batch."""
-        parts: dict[str, Any] = {name: torch.stack([getattr(item, name) for item in items]) for name in NUMBERS + FLAGS}
+        parts: dict[str, Any] = {name: torch.stack([getattr(item, name) for item in items]) for name in TENSORS}
         return dataclasses.replace(items[0], **parts, iterations=max(item.iterations for item in items))
 
     def item(self, b: int, n: int) -> Eigenpairs:
         """Return the pairs of one graph of a batch, of n nodes."""
-        parts = {name: getattr(self, name)[b] for name in NUMBERS + FLAGS}
+        parts = {name: getattr(self, name)[b] for name in TENSORS}
         return dataclasses.replace(self, **parts | {"vectors": self.vectors[b, :n]})
 
     def reshaped(self, lead: tuple[int, ...], dtype: torch.dtype, **kind: Any) -> Eigenpairs:
         """Return the pairs of a batch, ``()`` or ``(B,)`` by ``lead``, in a dtype, and what kind of pairs they are."""
-        parts = {name: getattr(self, name) for name in NUMBERS + FLAGS}
-        parts |= {name: parts[name].to(dtype) for name in NUMBERS}
-        parts = parts if lead else {name: x[0] for name, x in parts.items()}
-        return dataclasses.replace(self, **parts, **kind)
+        for name in TENSORS:
+            x = getattr(self, name) if lead else getattr(self, name)[0]
+            kind[name] = x if x.dtype == torch.bool else x.to(dtype)
+        return dataclasses.replace(self, **kind)
 
 
 @dataclass(frozen=True)

@@ -131,7 +131,8 @@ class PatternBase:
     @precision.full_precision
     def products(self: Any, x: Tensor, y: Tensor) -> Tensor:
         """Return (X Yᵀ)_ij on the edges for ``(..., N, m)``; differentiable in both at any order."""
-        return algebra.sampled_product(self._points(x), self._points(y), self)
+        x, y = self._points(x), self._points(y)
+        return algebra.sampled_product(x, y, self) if checks.needs_derivatives(x, y) else self.direct_products(x, y)
 
     def squared_lengths(self, x: Tensor) -> Tensor:
         """Return ‖x_i − x_j‖² on the edges for ``(..., N, D)``, by direct differences; differentiable."""

@@ -142,7 +142,6 @@ class LaplacianEigenmaps(GraphEmbedding):
         weights = ImprovedWeights(t, learnable=learnable)
         return cls(n_components, neighbors, weights, normalization="unnormalized", **more)
 
-    @precision.full_precision
     def embed(
         self, x: Tensor | Graph, mask: Tensor | None = None, *, generator: torch.Generator | None = None
     ) -> Embedding:

@@ -21,7 +21,6 @@ import warnings
 from collections.abc import Callable
 from ctypes import c_char_p, c_double, c_float, c_int64, c_void_p
 from dataclasses import dataclass
-from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -266,10 +265,9 @@ def nearest(points: Tensor, queries: Tensor, valid: Tensor, k: int, itself: bool
 def edges_among(crow: Tensor, col: Tensor, nodes: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor] | None:
     """Return ``crow``, rows, columns and numbers of the edges among nodes, in their order; None where C cannot."""
     nodes = nodes.contiguous()
+    is_there = library() is not None and memory_supported(crow, col, nodes)
     is_right = nodes.dtype == torch.int64 and nodes.ndim == 1 and crow.dtype == col.dtype == torch.int32
-    if library() is None or not is_right or not crow.is_contiguous() or not col.is_contiguous():
-        return None
-    if not memory_supported(crow, col, nodes):
+    if not (is_there and is_right and crow.is_contiguous() and col.is_contiguous()):
         return None
     total, count = len(crow) - 1, len(nodes)
     place = np.zeros(total, dtype=np.int32)  # the system clears its memory where it is touched
@@ -302,10 +300,12 @@ def small_eigh(
     if not 0 < n <= most or dtype not in TYPES or library() is None or not memory_supported(a):
         return None
     a, factor = a.double().contiguous(), None if factor is None else factor.double().contiguous()
-    values, vectors = a.new_empty((*batch, n)), a.new_empty((*batch, n, count))
+    values, vectors = a.new_empty(*batch, n), a.new_empty(*batch, n, count)
     sizes = {"matrices": matrices, "size": n, "wanted": count, "is_whole": is_whole, "failed": 0}
     task = _run("eigh", 0, items=matrices, **sizes, matrix=a, factor=factor, values=values, vectors=vectors)
-    return None if task.failed else (values.to(dtype), vectors.to(dtype))
+    if dtype != torch.float64:
+        values, vectors = values.to(dtype), vectors.to(dtype)
+    return None if task.failed else (values, vectors)
 
 
 # --- Rows of a symmetric matrix, and loops of products with them ------------------------------------------------------
@@ -338,7 +338,7 @@ class Rows:
 
     def reads(self, *blocks: Tensor) -> bool:
         """Return whether C can read blocks of the dtype of the rows."""
-        return {*map(attrgetter("dtype"), blocks)} <= {self.values.dtype} and memory_supported(*blocks)
+        return {x.dtype for x in blocks} <= {self.values.dtype} and memory_supported(*blocks)
 
     def complement(self, target: Tensor, **system: Any) -> tuple[Tensor, Tensor]:
         """Return iterates of conjugate gradients outside V for ``(B, N, k)``, and norms of residuals ``(B, k)``.

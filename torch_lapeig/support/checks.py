@@ -440,6 +440,7 @@ def check_points(
         raise ValueError(f"{name} must have shape (N, D){' or (B, N, D)' * batched}, got {tuple(x.shape)}")
     if x.shape[-2] < min_points or x.shape[-1] < 1 or x.shape[0] < min(1, min_points):
         raise ValueError(f"{name} must hold at least {min_points} points of dimension ≥ 1, got {tuple(x.shape)}")
+    points: Tensor = x
     known, most = known_size(x), torch.finfo(x.dtype).max
     size = keep_size(x, largest(x)) if known is None else known
     most = math.sqrt(most / (64 * x.shape[-1])) if is_squared else most
@@ -449,7 +450,7 @@ def check_points(
         raise ValueError(f"{name} must be at most {most:.1e} for squares in {x.dtype}, got {size:.1e}; rescale it")
 
     check_at_next_sync(~(size <= most), refuse)
-    return x
+    return points
 
 
 def check_mask(mask: Any, x: Tensor, name: str = "mask") -> None:

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from torch_lapeig.eigen.gradient.cg import CHECK_EVERY, STALE_CHECKS, conjugate_gradients
-from torch_lapeig.eigen.operator import Operator
 from torch_lapeig.eigen.problem import Solution
 from torch_lapeig.eigen.solvers.solver import Inverse
 from torch_lapeig.support import checks
@@ -276,12 +275,11 @@ MOST_ITERATIONS = 2000
 ROUNDOFF_SHARE = 1e-2  # maximum round-off of a solution, as a part of the right-hand side
 
 
-@dataclass(frozen=True, eq=False)
 class Complement:
     """Operator P' (A − λ_i M) P on blocks of columns i outside V, and its preconditioner."""
 
-    s: Solution
-    options: GradientOptions
+    def __init__(self, s: Solution, options: GradientOptions) -> None:
+        self.s, self.options, self.operator = s, options, s.operator
 
     @cached_property
     def noise(self) -> Tensor:
@@ -293,11 +291,6 @@ class Complement:
         most = s.values[:, -1].minimum(s.scale) if s.operator.of_affinities else s.scale
         known = torch.add(solve, most, alpha=50 * self.options.eps)
         return torch.maximum(10 * s.residuals.amax(1).to(known), known)[:, None, None]
-
-    @cached_property
-    def operator(self) -> Operator:
-        """Return the operator that is differentiated."""
-        return self.s.operator
 
     @cached_property
     def _differences(self) -> InverseDifferences:
