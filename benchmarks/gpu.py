@@ -40,6 +40,7 @@ GIB = 2**30
 ROOT = Path(__file__).parent.parent
 TESTED = ("tests/eigen", "tests/graph", "tests/methods", "tests/test_loss.py", "tests/test_devices.py")
 Answers = Callable[[str], Sequence[Tensor]]
+FILTERS = {"filters": tl.eigen.ChebyshevSubspace(), "filters in float32": tl.eigen.ChebyshevSubspace(single=True)}
 
 
 @dataclass(frozen=True)
@@ -185,10 +186,8 @@ def _comparisons() -> Iterator[tuple[str, Answers, float]]:
             lambda of, where: [of.to(where)(x.to(where), tl.knn_graph(x.to(where), 8)).to_dense()], weighting
         )
         yield f"weights of {type(weighting).__name__}", weights, 1e-10
-    solvers = None, tl.eigen.Eigh(), tl.eigen.ChebyshevSubspace(), tl.eigen.Lobpcg()
-    for solver in solvers:
+    for name, solver in {"default": None, "Eigh": tl.eigen.Eigh(), "Lobpcg": tl.eigen.Lobpcg(), **FILTERS}.items():
         for dtype, limit in ((torch.float64, 1e-7), (torch.float32, 1e-3)):
-            name = "default" if solver is None else type(solver).__name__
             yield f"eigenpairs by {name}, {dtype}", partial(_pairs, x.to(dtype), solver), limit
     yield "layer", partial(_through, tl.LaplacianEigenmaps(3), x, None), 1e-6
     mask = torch.arange(120) < torch.tensor([[120], [90], [60], [33]])
@@ -223,15 +222,17 @@ def _through(module: Any, x: Tensor, mask: Tensor | None, where: str) -> list[Te
     return [products, *torch.autograd.grad(products.pow(4).sum(), there)]
 
 
-def by_eigh(x: Tensor, k: int, neighbors: int) -> Tensor:
-    """Return the same embedding by `cdist`, `topk` and `eigh`, with their own derivatives."""
+def by_eigh(x: Tensor, k: int, neighbors: int | None) -> Tensor:
+    """Return the same embedding by `cdist`, `topk` and `eigh`, with their own derivatives; None joins all points."""
     lengths = torch.cdist(x, x).square()
-    with torch.no_grad():
-        others = lengths + torch.diag_embed(torch.full_like(lengths[..., 0], torch.inf))
+    edges = (1 - torch.eye(x.shape[1]).to(x)).expand_as(lengths)
+    if neighbors is not None:
+        others = torch.where(edges > 0, lengths.detach(), torch.inf)
         edges = torch.zeros_like(lengths).scatter_(2, others.topk(neighbors, largest=False).indices, 1)
         edges = torch.maximum(edges, edges.mT)
-    weight = edges * (-lengths / lengths.detach().median()).exp()
-    scale = weight.sum(-1).clamp_min(1e-30).rsqrt()
+    bandwidth = torch.where(edges > 0, lengths, torch.nan).flatten(1).nanmedian(1).values
+    weight = edges * (-lengths / bandwidth[:, None, None]).exp()
+    scale = weight.sum(-1).rsqrt()
     vectors = torch.linalg.eigh(-scale[:, :, None] * weight * scale[:, None])[1]
     y: Tensor = scale[..., None] * vectors[..., 1 : k + 1]
     return y
@@ -280,13 +281,15 @@ def backward(place: Place) -> None:
         graph = tl.HeatKernel("median")(x, tl.knn_graph(x, 15))
         graph = graph.with_weight(graph.weight.detach().requires_grad_())
 
-        def forward(graph: tl.Graph = graph) -> Tensor:
-            return tl.eigenpairs(tl.Laplacian(graph), 10).vectors
+        def forward(graph: tl.Graph = graph, solver: Any = None) -> Tensor:
+            return tl.eigenpairs(tl.Laplacian(graph), 10, solver).vectors
 
         def both(graph: tl.Graph = graph, n: int = n, forward: Any = forward) -> Any:
             return torch.autograd.grad(forward()[:, 1:].pow(4).sum() * n, graph.weight)
 
-        place.attempt(f"{n:,} nodes, forward, ms", partial(place.milliseconds, forward, 3))
+        for name, solver in {"default": None, **FILTERS}.items():
+            solve = partial(forward, solver=solver)
+            place.attempt(f"{n:,} nodes, forward by {name}, ms", partial(place.milliseconds, solve, 3))
         place.attempt(f"{n:,} nodes, both, ms", partial(place.milliseconds, both, 3))
         transform = partial(tl.LaplacianEigenmaps(10, tl.KNN(15)).fit(x).transform, x[:1000] + 0.01)
         place.attempt(f"{n:,} points, transform of 1000, ms", partial(place.milliseconds, transform, 3))

@@ -14,6 +14,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from benchmarks.gpu import by_eigh
 from benchmarks.record import Record
 from benchmarks.timing import in_turn, ratio
 from benchmarks.timing import median as middle
@@ -28,35 +29,12 @@ Shape = tuple[int, int, int]
 OURS, SAME, ALL = "torch_lapeig", "cdist, topk, eigh: the same graph", "cdist, eigh: all points joined"
 
 
-def generalized(weight: Tensor) -> Tensor:
-    """Return eigenvectors of L y = λ D y by `eigh` of the dense matrix."""
-    scale = weight.sum(-1).rsqrt()
-    vectors = torch.linalg.eigh(-scale[:, :, None] * weight * scale[:, None])[1]
-    y: Tensor = scale[..., None] * vectors[..., 1 : K + 1]
-    return y
-
-
-def median(lengths: Tensor, present: Tensor) -> Tensor:
-    return torch.stack([part[keep].median() for part, keep in zip(lengths, present, strict=True)])[:, None, None]
-
-
-def same_graph(x: Tensor) -> Tensor:
-    lengths = torch.cdist(x, x).square()
-    with torch.no_grad():
-        others = lengths + torch.diag_embed(torch.full_like(lengths[..., 0], torch.inf))
-        edges = torch.zeros_like(lengths).scatter_(2, others.topk(NEIGHBORS, largest=False).indices, 1)
-        edges = torch.maximum(edges, edges.mT)
-    return generalized(edges * (-lengths / median(lengths, edges > 0)).exp())
-
-
-def all_points(x: Tensor) -> Tensor:
-    lengths = torch.cdist(x, x).square()
-    others = 1 - torch.eye(x.shape[1], dtype=x.dtype)
-    return generalized(others * (-lengths / median(lengths, lengths > 0)).exp())
+SAME_GRAPH = functools.partial(by_eigh, k=K, neighbors=NEIGHBORS)
 
 
 def candidates() -> dict[str, Callable[[Tensor], Tensor]]:
-    return {OURS: LaplacianEigenmaps(K, KNN(NEIGHBORS, "union")), SAME: same_graph, ALL: all_points}
+    all_points = functools.partial(by_eigh, k=K, neighbors=None)
+    return {OURS: LaplacianEigenmaps(K, KNN(NEIGHBORS, "union")), SAME: SAME_GRAPH, ALL: all_points}
 
 
 def points(shape: Shape, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:
@@ -87,7 +65,7 @@ def speed(shape: Shape, rounds: int) -> Table:
     x = points(shape)[0]
     seconds = in_turn({name: functools.partial(gradient, layer, shape) for name, layer in layers.items()}, rounds)
     forward = in_turn({name: functools.partial(layer, x) for name, layer in layers.items()}, rounds)
-    exact = gradient(same_graph, shape, torch.float64)
+    exact = gradient(SAME_GRAPH, shape, torch.float64)
     title = f"{' × '.join(map(str, shape))}, k = {K}, {torch.get_num_threads()} threads, median of {rounds}"
     columns = {"": "", "forward ms": ".0f", "forward + backward ms": ".0f", "time / torch_lapeig": ".2f"}
     table = Table(title, columns | {"peak MiB": ".0f", "error of the gradient": ".1e"})

@@ -1,7 +1,7 @@
 """Producers of graphs, operators, eigenpairs and fits with small dense references, for the table of combinations.
 
 A new feature is one line in a list: what it produces here, what takes it in `test_combinations.py`. A cell of the table
-is right against the reference, or refused by a row of `torch_lapeig.support.kinds`; docs/combinations.md lists them.
+is right against the reference, or refused by a row of `REFUSALS`; docs/combinations.md lists them.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ import torch
 from torch import Tensor
 
 import torch_lapeig as tl
-from problems import cotangents, path, random_affinity, sheet
+from problems import path, random_affinity, sheet, square
+from tests.campaign.meshes import of_faces
 from torch_lapeig.eigen import FactoredCosine, FunctionOperator, Operator, SymmetricOperator
 from torch_lapeig.graph import DensePattern, Extension, NewEdges, Weighting
-from torch_lapeig.support.kinds import Refusal, refusals
+from torch_lapeig.support.kinds import REFUSES, Refusal, rows_of
 
 K = 3  # number of pairs; no reference has an equal pair after it
 WITH_MASS = "pairs with a mass or degrees"
@@ -211,14 +212,13 @@ def of_improved() -> Made:
 
 def mesh() -> Made:
     """Cotangents and a third of the areas of the faces of a bent grid."""
-    i, j = torch.meshgrid(torch.arange(4.0), torch.arange(4.0), indexing="ij")
-    vertices = torch.stack([i + 0.2 * j, j, (i * 0.7).sin() * j / 3], -1).reshape(-1, 3).double()
-    corner = 4 * torch.arange(3)[:, None] + torch.arange(3)
-    faces = (corner[..., None, None] + torch.tensor([[0, 4, 5], [0, 5, 1]])).reshape(-1, 3)
-    affinity, mass = cotangents(vertices, faces)
+    plane, faces = square(3)
+    i, j = 3 * plane.mT
+    vertices = torch.stack([i + 0.2 * j, j, (i * 0.7).sin() * j / 3], -1)
+    matrix, mass = map(torch.from_numpy, of_faces(vertices.numpy(), faces.numpy()))
     stiffness, areas = tl.mesh_laplacian(vertices, faces)
     kinds = {"mesh", "singular operator", "operator without affinities", WITH_MASS}
-    return Made(stiffness, kinds, laplacian(affinity), mass, pairs=functools.partial(tl.eigenpairs, mass=areas))
+    return Made(stiffness, kinds, matrix, mass, pairs=functools.partial(tl.eigenpairs, mass=areas))
 
 
 def of_signs(normalization: str) -> Made:
@@ -448,21 +448,25 @@ OF_POINTS: dict[str, Callable[[], Any]] = {
 # --- What is refused --------------------------------------------------------------------------------------------------
 
 
+# Those of the doors, and those where a consumer finds out as it computes and "says" words, as a regular expression.
+REFUSALS = rows_of(REFUSES) + rows_of(Path(__file__).with_name("refused.txt").read_text())
+
+
 def refused(kinds: set[str], consumer: str) -> list[Refusal]:
     """The rows for a consumer, or for a method whose fit it is, of objects that are of some kinds."""
     names = {consumer, *kinds}
-    rows = [row for row in refusals() if any(fnmatch.filter(names, pattern) for pattern in row.consumers)]
+    rows = [row for row in REFUSALS if any(fnmatch.filter(names, pattern) for pattern in row.consumers)]
     return [row for row in rows if all(kinds & {*kind.split(" | ")} for kind in row.kinds)]
 
 
 def says(row: Refusal) -> str:
     """The message of a row as a regular expression."""
-    return re.sub(r"\\{.*?\\}", ".*", re.escape(row.says)) if row.error else row.says
+    return re.sub(r"\\{.*?\\}", ".*", re.escape(row.says)) if row.error != "says" else row.says
 
 
 def page() -> str:
     """The table of docs/combinations.md; ``python tests/combined.py`` writes it."""
-    rows = [(" + ".join(row.kinds).replace(" | ", " or "), ", ".join(row.consumers), row.because) for row in refusals()]
+    rows = [(" + ".join(row.kinds).replace(" | ", " or "), ", ".join(row.consumers), row.because) for row in REFUSALS]
     lines = [("kind", "refused by", "because"), ("---",) * 3, *rows]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines).replace("*", "\\*")
 

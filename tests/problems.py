@@ -255,20 +255,6 @@ def heat_of(pairs, time=1.0):
     return pairs.vectors @ torch.matrix_exp(-time * pairs.projected) @ pairs.vectors.mT
 
 
-def cotangents(vertices, faces):
-    """The affinities and the areas of a mesh as a textbook has them, face by face and angle by angle."""
-    weight, mass = np.zeros((len(vertices), len(vertices))), np.zeros(len(vertices))
-    for face in faces.tolist():
-        for turn in range(3):
-            o, i, j = (face[(turn + step) % 3] for step in range(3))
-            u, v = (vertices[i] - vertices[o]).numpy(), (vertices[j] - vertices[o]).numpy()
-            sides = np.linalg.norm(u) * np.linalg.norm(v)
-            angle = np.arccos(u @ v / sides)
-            weight[i, j] += 0.5 / np.tan(angle)
-            mass[o] += sides * np.sin(angle) / 6
-    return torch.tensor(weight + weight.T), torch.tensor(mass)
-
-
 def check_derivatives(function, *inputs, first=1e-5, second=1e-5, forward=True, fast_mode=False):
     """Check first and second derivatives, and forward mode, against differences at copies of the inputs."""
     given = tuple(x.detach().clone().requires_grad_() for x in inputs)

@@ -1,7 +1,7 @@
 """The table of combinations: what each producer gives is taken rightly by each consumer, or refused by name.
 
 All cells are the product of the lists: of `combined.py`, and of consumers here. A cell is right against the producer's
-dense reference unless a row of `torch_lapeig.support.kinds` has it. A new feature is one line in a list.
+dense reference unless a row of `combined.REFUSALS` has it. A new feature is one line in a list.
 """
 
 import ast
@@ -24,7 +24,7 @@ from torch_lapeig import eigen, methods
 from torch_lapeig.losses import orthogonality, spectral_loss, whiten
 from torch_lapeig.plots import plot_embedding, plot_graph, plot_spectrum
 from torch_lapeig.samplers import EdgeSampler, NeighborhoodSampler
-from torch_lapeig.support.kinds import refusals
+from torch_lapeig.support.kinds import REFUSES, rows_of
 
 close = functools.partial(torch.testing.assert_close, rtol=1e-6, atol=1e-8)
 
@@ -155,11 +155,12 @@ def whitened(made):
 
 
 def resistances(made):
-    found = eigen.resistance_distances(made.value, torch.tensor([[0, 1, 2, 3], [3, 2, 1, 3]]))
+    ends = torch.tensor([[0, 1, 2, 3, 0], [3, 2, 1, 3, made.nodes.shape[1] - 1]])
+    found = eigen.resistance_distances(made.value, ends)
     inverse = torch.linalg.pinv(laplacian(made.matrix[0]), hermitian=True)
     expected = inverse.diagonal()[:, None] + inverse.diagonal() - 2 * inverse
     labels = made.value.to_sparse().connected_components()
-    for one, (i, j) in zip(found, ((0, 3), (1, 2), (2, 1), (3, 3)), strict=True):
+    for one, (i, j) in zip(found, ends.mT, strict=True):
         is_apart = i != j and (labels[i] != labels[j] or labels[i] < 0)
         close(one, torch.tensor(torch.inf).double() if is_apart else expected[i, j])
 
@@ -881,7 +882,7 @@ def test_each_reason_is_met():
     names = {*METHODS, *RULES, *WEIGHTINGS, *OF_POINTS}
     kinds += [{"sharded graph"}, {"sharded pairs"}]  # in tests/distributed
     kinds.append(first_words(*names) | {"weighting", "rule that is not Landmarks", "clusters or labels"})
-    for row in refusals():
+    for row in combined.REFUSALS:
         each = ({*kind.split(" | ")} for kind in row.kinds)
         assert any(all(some & names for names in each) for some in kinds), row.kinds
 
@@ -918,7 +919,7 @@ def test_doors_name_consumers_that_have_rows():
         doors = {"refuse": 0, "check_pairs": 1, "check_graph": 2}  # arguments before the consumers
         first = doors.get(getattr(node.func, "id", getattr(node.func, "attr", "")), 99)
         names |= {part.value for part in node.args[first:] if isinstance(part, ast.Constant)}
-    patterns = [pattern for row in refusals() if row.error for pattern in row.consumers]
+    patterns = [pattern for row in rows_of(REFUSES) for pattern in row.consumers]
     assert len(names) > 10
     assert all(any(fnmatch.fnmatch(name, pattern) for pattern in patterns) for name in names)
 
@@ -940,6 +941,20 @@ def first_words(*names):
     return {*names, *(name.split(",")[0] for name in names)}
 
 
+def with_weightings(method, rule):
+    """Yield each weighting, a maker of the method with it and a rule, and the kinds that these are of."""
+    for weighting, weights in WEIGHTINGS.items():
+
+        def make(neighbors=RULES[rule], weights=weights):
+            return METHODS[method](neighbors, weights and weights())
+
+        kinds = first_words(method, rule, weighting)
+        kinds |= set() if weights() is None else {"weighting"}
+        kinds |= set() if rule == "Landmarks" else {"rule that is not Landmarks"}
+        kinds |= set() if kinds & {"LaplacianEigenmaps", "DiffusionMap"} else {"clusters or labels"}
+        yield weighting, make, kinds
+
+
 def of_its_own(consumers, model):
     """The consumers, without the methods that a class does not have."""
     lacking = {name for name in ("frozen", "fit_stream") if not hasattr(model, name)}
@@ -952,20 +967,12 @@ def of_its_own(consumers, model):
 def test_methods_rules_and_weightings(method, rule):
     """All consumers take each pair of a method, a rule and a weighting; those of `OF_FITS` each three."""
     wrong = []
-    for number, (weighting, weights) in enumerate(WEIGHTINGS.items()):
-
-        def make(neighbors=RULES[rule], weights=weights):
-            return METHODS[method](neighbors, weights and weights())
-
+    for number, (weighting, make, kinds) in enumerate(with_weightings(method, rule)):
         is_paired = (number - [*METHODS].index(method) - [*RULES].index(rule)) % len(WEIGHTINGS) < 2
         consumers = of_its_own(OF_FITS | OF_PAIRED_FITS if is_paired else OF_FITS, METHODS[method](tl.KNN(6), None))
         if RULES[rule] == STORED:  # a sparse matrix is one set
             consumers.pop("batch", None)
         shared = functools.cache(Fit)
-        kinds = first_words(method, rule, weighting)
-        kinds |= set() if weights() is None else {"weighting"}
-        kinds |= set() if rule == "Landmarks" else {"rule that is not Landmarks"}
-        kinds |= set() if kinds & {"LaplacianEigenmaps", "DiffusionMap"} else {"clusters or labels"}
         found = wrong_cells(kinds, consumers, lambda consume: consume(shared(make)))  # noqa: B023
         wrong += [f"{weighting}, {one}" for one in found]
     assert not wrong, "\n".join(wrong)

@@ -55,6 +55,7 @@ ASKEW, CROOKED = torch.tensor([[1.0, 2.0], [0.5, 1.0]]), torch.tensor([[1.0, 1j]
 EYE, CUBE = torch.eye(6).double(), torch.cartesian_prod(*[torch.arange(2.0)] * 3).double()
 MEMBERS = torch.tensor([[0, 1], [0, 0]])
 HIDDEN = torch.ones((), dtype=torch.float64, requires_grad=True)
+SPOILT = {"forward": lambda self, x, graph: tl.HeatKernel(1.0)(x.fill_(torch.nan), graph)}
 
 
 def massed(mass, normalization="unnormalized"):
@@ -246,6 +247,7 @@ DensityCorrected(1.5) → alpha must be a number in \[0, 1\], got 1.5
 SelfTuning(0) → m must be at least 1
 KernelWeights(torch.neg)(X, GRAPH) → finite, non-negative weights
 HeatKernel(1.0)(NAN, GRAPH) → x must be finite
+LaplacianEigenmaps(2, KNN(4), type("Spoiling", (SimpleWeights,), SPOILT)())(points(300, 2)) → x must be finite
 replace(GRAPH, weight=-GRAPH.weight) → weight must be non-negative
 replace(GRAPH, weight=GRAPH.weight * torch.inf) → weight must be finite
 LaplacianEigenmaps(2, Precomputed("affinity"), HeatKernel()) → weights must be None
@@ -578,7 +580,7 @@ LaplacianEigenmaps(2, 5) → KNN\(k\), Radius\(r\), Precomputed.* got 5
 LaplacianEigenmaps(2, KNN(3), "heat") → weights must be a Weighting
 LaplacianEigenmaps(2, "affinity") → Precomputed\(.* got 'affinity'
 LaplacianEigenmaps(2, KNN(3))(GRAPH) → x must be points, got a Graph
-eigenpairs(LAPLACIAN, 2, "eigh") → solver such as Eigh\(\), got 'eigh'
+eigenpairs(LAPLACIAN, 2, "eigh") → solver such as Eigh\(\) \(a mass has its name, mass=\), got 'eigh'
 eigenpairs(LAPLACIAN, 2, warm_start=None) → warm_start is not an option of this solve; options are solver, tol
 Lobpcg(preconditioner=SmoothedAggregation) → preconditioner must be None or a preconditioner such as
 Lobpcg(preconditioner=Eigh()) → preconditioner must be None or a preconditioner such as
@@ -865,7 +867,8 @@ gradient(LaplacianEigenmaps(2, AFFINITIES)(1e-36 * SMALL), SMALL) → scale="uni
 gradient(SpectralFilter(torch.sqrt)(eigenpairs(ROUND, 3), POINTS)) → take a phi that is smooth there
     → torch.sqrt ⇒ lambda v: (v + 1).sqrt() → -
 # Meshes
-of_faces(SLIVER) → use intrinsic=True → SLIVER ⇒ SLIVER, intrinsic=True → of_faces(PROPER, intrinsic=True)
+of_faces(SLIVER) → got 1 that do not, first [0, 1, 4]; use intrinsic=True
+    → SLIVER ⇒ SLIVER, intrinsic=True → of_faces(PROPER, intrinsic=True)
 of_faces(SLIVER, mass="consistent") → use intrinsic=True and mass="lumped"
     → mass="consistent" ⇒ intrinsic=True, mass="lumped" → of_faces(PROPER, intrinsic=True)
 mesh_laplacian(FLAT[[0, 1, 2, 3, 0]], torch.tensor([[0, 4, 1], [4, 1, 2], [0, 2, 3]])) → drop them, merge equal vertices

@@ -7,6 +7,7 @@ tables or in `EXEMPT`.
 
 import contextlib
 import copy
+import itertools
 import pickle
 from functools import partial
 
@@ -105,10 +106,10 @@ HEAT, POLYNOMIAL = methods.HeatResponse([1.0, 2]), methods.PolynomialResponse(2)
 WAVES, WAVELETS = methods.WaveResponse([-1.0, 0], 1.0), tl.SpectralFilter(methods.WaveletResponse(2), bank=True)
 GIVEN, K5, H6 = tl.Precomputed("affinity"), tl.KNN(5), tl.HeatKernel(6.0)
 dense = Graph.from_dense
-unnormalized = partial(laplacian, normalization="unnormalized")
+unnormalized, random_walk = (partial(laplacian, normalization=name) for name in ("unnormalized", "random_walk"))
 CASES = {  # of weights: an object, which has states, and a number of it
     "Laplacian Graph eigenpairs Eigenpairs": (laplacian, pairs_of),
-    "Laplacian random_walk": (partial(laplacian, normalization="random_walk"), pairs_of),
+    "Laplacian random_walk": (random_walk, pairs_of),
     "Laplacian unnormalized": (unnormalized, pairs_of),
     "Laplacian mass": (unnormalized, lambda o: pairs_of(o, mass=3 + o.degrees.sin())),
     "Laplacian largest": (laplacian, partial(pairs_of, largest=True)),
@@ -117,9 +118,11 @@ CASES = {  # of weights: an object, which has states, and a number of it
     "SparsePattern": (sparse, pairs_of),
     "SymmetricOperator DensePattern": (shifted, pairs_of),
     "SymmetricOperator matmul": (shifted, lambda o: total(o.matmul(signals(o)))),
-    "Laplacian fixed": (laplacian, partial(pairs_of, fixed=torch.tensor([2]))),
+    "Laplacian fixed": (random_walk, partial(pairs_of, fixed=torch.tensor([1, 4]))),
     "resistance_distances": (dense, lambda g: eigen.resistance_distances(g, EDGES).sin().sum()),
+    "commute times": (dense, lambda g: eigen.resistance_distances(g, EDGES, commute_time=True).sin().sum()),
     "solve_linear": (shifted, lambda o: total(eigen.solve_linear(o, signals(o)))),
+    "pseudo-inverse": (unnormalized, lambda o: total(eigen.solve_linear(o, signals(o) - signals(o).mean(0)))),
     "FunctionOperator Operator": (lambda w: eigen.FunctionOperator(twice, N, [w]), pairs_of),
     "component_eigenpairs ComponentEigenpairs": (dense, lambda g: of(eigen.component_eigenpairs(g, 3)[0].pairs)),
     "normalized_cut": (dense, lambda g: tl.normalized_cut(C[:N, :2].to(g.weight).softmax(-1), g).sum()),
@@ -201,7 +204,8 @@ EXEMPT = {
     "without derivatives": "nearest_neighbors radius_neighbors show_versions spectral_init refine_cut SimpleWeights",
     "what KNN and Radius call": "knn_graph radius_graph",
 }
-REFUSED = dict.fromkeys([("solve_linear", "in_float32"), ("solve_linear", "under_autocast")], "must be float64")
+IN_FLOAT64 = itertools.product(("solve_linear", "pseudo-inverse"), ("in_float32", "under_autocast"))
+REFUSED = dict.fromkeys(IN_FLOAT64, "must be float64")
 
 
 def setup(name, dtype=torch.float64, shift=0.0):

@@ -58,8 +58,13 @@ def of_some_area(vertices: Floats, faces: Any) -> Any:
 
 
 def assembled(case: Case, vertices: Floats) -> tuple[Floats, Floats]:
-    """Return the stiffness, face by face, and the lumped areas times the case's factor."""
-    n, faces = len(vertices), case["faces"].numpy()
+    stiffness, mass = of_faces(vertices, case["faces"].numpy())
+    return stiffness, mass * case["factor"].numpy()
+
+
+def of_faces(vertices: Floats, faces: Any) -> tuple[Floats, Floats]:
+    """Return the stiffness of cotangents, face by face, and the lumped areas."""
+    n = len(vertices)
     stiffness, mass = np.zeros((n, n)), np.zeros(n)
     for corner in range(3):
         c, i, j = faces[:, corner], faces[:, corner - 2], faces[:, corner - 1]
@@ -69,7 +74,7 @@ def assembled(case: Case, vertices: Floats) -> tuple[Floats, Floats]:
         for a, b, sign in ((i, j, -1), (j, i, -1), (i, i, 1), (j, j, 1)):
             np.add.at(stiffness, (a, b), sign * half)
         np.add.at(mass, c, twice / 6)
-    return stiffness, mass * case["factor"].numpy()
+    return stiffness, mass
 
 
 class Mesh:

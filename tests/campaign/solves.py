@@ -17,6 +17,7 @@ from torch_lapeig.eigen import ChebyshevSubspace, Eigh, Lobpcg
 
 Rng = np.random.Generator
 SOLVERS: dict[str, Any] = {"default": None, "Eigh": Eigh(), "ChebyshevSubspace": ChebyshevSubspace()}
+SOLVERS["ChebyshevSubspace in float32"] = ChebyshevSubspace(single=True)
 SOLVERS |= {"Lobpcg": Lobpcg(), "Lobpcg without preconditioner": Lobpcg(preconditioner=None)}
 NORMALIZATIONS = ["symmetric", "random_walk", "unnormalized"]
 DTYPES = {"float32": torch.float32, "float64": torch.float64}

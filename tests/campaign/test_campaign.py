@@ -39,34 +39,27 @@ def faults(probe: Probe, cases: Iterator[Case]) -> list[tuple[str, object]]:
     return [(outcome.family, outcome.findings) for outcome in outcomes if outcome.findings]
 
 
-# Probes of graphs of the families: examples, and numbers of nodes; and probes that draw their own problems.
-OF_FAMILIES = {
+# Probes, examples, and numbers of nodes of graphs of the families; of none where a probe draws its own problems.
+PROBES = {
     "eigenpairs": (Solve(), 25, st.integers(2, 120)),
     "eigenpairs beyond dense solves": (Solve(), 6, st.just(450)),
     "gradients": (Gradient(), 20, st.integers(3, 80)),
     "signed and directed": (Directed(), 25, st.integers(2, 80)),
+    "adversarial points": (Layer(most=100), 12, st.none()),
+    "meshes": (Mesh(), 8, st.none()),
+    "pencils": (PencilProbe(most=60, large=0.0), 10, st.none()),
+    "products": (Products(most=60), 8, st.none()),
 }
-OF_THEIR_OWN = {"adversarial points": (Layer(most=100), 12), "meshes": (Mesh(), 8)}
-OF_THEIR_OWN |= {"pencils": (PencilProbe(most=60, large=0.0), 10), "products": (Products(most=60), 8)}
 
 
-@pytest.mark.parametrize(("probe", "count", "sizes"), OF_FAMILIES.values(), ids=OF_FAMILIES)
-def test_graphs_of_the_families(probe: Probe, count: int, sizes: st.SearchStrategy[int]) -> None:
+@pytest.mark.parametrize(("probe", "count", "sizes"), PROBES.values(), ids=PROBES)
+def test_probes_find_no_fault(probe: Probe, count: int, sizes: st.SearchStrategy[int | None]) -> None:
     @few(count)
     @given(names, seeds, sizes)
-    def check(name: str, seed: int, n: int) -> None:
+    def check(name: str, seed: int, n: int | None) -> None:
         rng = np.random.default_rng(seed)
-        assert faults(probe, probe.cases(rng, *families.draw(rng, n, name))) == []
-
-    check()
-
-
-@pytest.mark.parametrize(("probe", "count"), OF_THEIR_OWN.values(), ids=OF_THEIR_OWN)
-def test_problems_of_their_own(probe: Probe, count: int) -> None:
-    @few(count)
-    @given(seeds)
-    def check(seed: int) -> None:
-        assert faults(probe, probe.draw(np.random.default_rng(seed))) == []
+        cases = probe.draw(rng) if n is None else probe.cases(rng, *families.draw(rng, n, name))
+        assert faults(probe, cases) == []
 
     check()
 

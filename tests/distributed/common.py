@@ -70,10 +70,10 @@ def edges_of(graph, points):
     return ends[order].T, ranks.gather(graph.weight.detach())[order]
 
 
-def rows_of(graph, ranks, how="equal"):
-    """The rows of this rank of a whole graph, as they are, without redistribution."""
+def rows_of(graph, ranks, how="equal", weight=None):
+    """The rows of this rank of a whole graph, or with other weights, as they are, without redistribution."""
     part = cut(graph.num_nodes, ranks, how)
-    (row, col), weight = graph.edge_index, graph.weight
+    (row, col), weight = graph.edge_index, graph.weight if weight is None else weight
     mine = (row >= part.start) & (row < part.stop)
     return ShardedGraph.from_rows(ranks, row[mine] - part.start, col[mine], weight[mine], part.stop - part.start)
 

@@ -4,9 +4,8 @@ import os
 
 import pytest
 import torch
-from common import cut
 from torch.distributed.device_mesh import init_device_mesh
-from training import MESHES, Trained, data
+from training import MESHES, Trained, data, of_rank
 
 from problems import ignoring
 from torch_lapeig.distributed import Ranks
@@ -44,10 +43,8 @@ def check_lightning_trains_shards_beside_data_parallelism(ranks):
 
             def train_dataloader(self):
                 """The rows of this process, the same in each step."""
-                x, shard = data(self.place), self.trained.embed.ranks
-                rows = cut(len(x), shard)
-                ignored = min(max(30 - rows.start, 0), rows.stop - rows.start)
-                return torch.utils.data.DataLoader([(x[rows], ignored)] * STEPS, batch_size=None)
+                own = of_rank(self.place, self.trained.embed.ranks)
+                return torch.utils.data.DataLoader([own] * STEPS, batch_size=None)
 
             def training_step(self, batch, batch_idx):
                 share = self.trained(*batch)

@@ -41,7 +41,7 @@ def check_graphs_are_those_of_one_process(ranks):
     roll = swiss_roll(300)
     rules = [(roll, KNN(7, how)) for how in ("mean", "union", "mutual")] + [(copies(), KNN(5)), (roll.float(), KNN(9))]
     rules += [(roll, Radius(3.0)), (blobs(), KNN(4, metric="cosine")), (copies(), Radius(1.0)), (roll[:7], KNN(6))]
-    rules += [(roll[:7], KNN(40))]
+    rules += [(roll[:7], KNN(40)), (blobs(), Radius(0.4, metric="cosine"))]
     for x, rule in rules:
         points, exact = spread(x, ranks), rule(x)
         graph = sharded_graph(points, rule)

@@ -1,8 +1,8 @@
 """The table of combinations on sharded rows, of one process: methods, rules and weightings; graphs; eigenpairs."""
 
 import pytest
-from combined import METHODS, OF_POINTS, RULES, WEIGHTINGS, Made, sheet
-from test_combinations import OF_GRAPHS, OF_PAIRS, K, N, close, first_words, laplacian, quietly, wrong_cells
+from combined import METHODS, OF_POINTS, RULES, K, Made, N, laplacian, sheet
+from test_combinations import OF_GRAPHS, OF_PAIRS, close, first_words, quietly, with_weightings, wrong_cells
 
 from problems import grams, saved_and_loaded
 from torch_lapeig import KNN, HeatKernel, Laplacian, LaplacianSmoothness, SpectralLoss, eigenpairs
@@ -37,15 +37,8 @@ OF_SHARDED = {"Sharded": columns, "Sharded, transform": transform, "Sharded, sta
 @pytest.mark.parametrize("method", METHODS)
 def test_methods_rules_and_weightings(method, rule):
     wrong = []
-    for weighting, weights in WEIGHTINGS.items():
-
-        def make(weights=weights):
-            return METHODS[method](RULES[rule], weights and weights())
-
-        kinds = first_words(method, rule, weighting)
-        kinds |= set() if weights() is None else {"weighting"}
-        kinds |= set() if kinds & {"LaplacianEigenmaps", "DiffusionMap"} else {"clusters or labels"}
-        found = wrong_cells(kinds, OF_SHARDED, lambda consume: consume(make))
+    for weighting, make, kinds in with_weightings(method, rule):
+        found = wrong_cells(kinds, OF_SHARDED, lambda consume: consume(make))  # noqa: B023
         wrong += [f"{weighting}, {one}" for one in found]
     assert not wrong, "\n".join(wrong)
 

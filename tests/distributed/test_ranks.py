@@ -4,6 +4,7 @@ The processes of a group are started once, whichever worker of pytest runs it. M
 other at each of thousands of messages: with 3 and 4 of them what matters.
 """
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -68,23 +69,27 @@ except DistributedError as error:
 """
 
 
-def test_a_rank_that_loses_the_store_says_so_in_one_line():
-    command = [sys.executable, "-c", LOSING]
+@contextlib.contextmanager
+def two_processes(code, meeting):
+    """Two processes that run some code, with their rank and what they meet by as arguments."""
     environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
-    port = str(launch.free_port())
-    started = [
-        subprocess.Popen([*command, str(rank), port], env=environment, **pipes)
-        for rank, pipes in enumerate([{}, {"stdin": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}])
-    ]
+    pipes = {"stdin": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    commands = [[sys.executable, "-c", code, str(rank), str(meeting)] for rank in (0, 1)]
+    started = [subprocess.Popen(command, env=environment, **pipes) for command in commands]
     try:
+        yield started
+    finally:
+        for process in started:
+            process.kill()
+
+
+def test_a_rank_that_loses_the_store_says_so_in_one_line():
+    with two_processes(LOSING, launch.free_port()) as started:
         assert started[0].wait(120) == -signal.SIGKILL
         said = started[1].communicate("\n", timeout=120)[1]
         assert started[1].returncode == 3
         assert len(said.splitlines()) == 1
         assert "rank 1 has lost another rank" in said
-    finally:
-        for process in started:
-            process.kill()
 
 
 ENDING = """
@@ -108,11 +113,5 @@ destroy_process_group()
 
 @pytest.mark.skipif(not hasattr(os, "SCHED_IDLE"), reason="priorities of threads are those of Linux")
 def test_processes_that_end_after_a_collective_do_not_abort(tmp_path):
-    environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-c", ENDING]
-    started = [subprocess.Popen([*command, str(rank), tmp_path / "meet"], env=environment) for rank in (0, 1)]
-    try:
+    with two_processes(ENDING, tmp_path / "meet") as started:
         assert [process.wait(120) for process in started] == [0, 0]
-    finally:
-        for process in started:
-            process.kill()

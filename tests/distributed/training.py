@@ -34,6 +34,12 @@ def data(which):
     return surface(90 + 10 * which, seed=which)
 
 
+def of_rank(which, shard):
+    """The rows of a data set that a rank has, and how many of them the loss ignores: the first 30 of the set."""
+    rows = cut(90 + 10 * which, shard)
+    return data(which)[rows], min(max(30 - rows.start, 0), rows.stop - rows.start)
+
+
 def check_shards_beside_data_parallel_training(ranks):
     """Each row of the mesh has a data set of its own: mean over these of the sum over shards, as on one process."""
     for shape in MESHES[ranks.world]:
@@ -42,12 +48,10 @@ def check_shards_beside_data_parallel_training(ranks):
         for which in range(shape[0]):
             (exact(data(which), 30) / shape[0]).backward()
         trained = Trained(mesh["shard"])
-        shard, x = trained.embed.ranks, data(mesh.get_local_rank("data"))
+        shard = trained.embed.ranks
         assert shard.world == shape[1]
-        rows = cut(len(x), shard)
-        ignored = min(max(30 - rows.start, 0), rows.stop - rows.start)  # all rows of the first shard, mostly
         wrapped = torch.nn.parallel.DistributedDataParallel(trained, process_group=ranks.group)
-        (shard.world * wrapped(x[rows], ignored)).backward()
+        (shard.world * wrapped(*of_rank(mesh.get_local_rank("data"), shard))).backward()
         compare(trained, exact, f"{shape}")
 
 
@@ -59,10 +63,8 @@ def compare(trained, exact, cut):
 
 def check_sums_of_gradients_without_data_parallelism(ranks):
     exact, trained = Trained(Ranks.alone()), Trained(ranks)
-    x = data(0)
-    exact(x, 30).backward()
-    rows = cut(len(x), ranks)
-    trained(x[rows], min(max(30 - rows.start, 0), rows.stop - rows.start)).backward()
+    exact(data(0), 30).backward()
+    trained(*of_rank(0, ranks)).backward()
     sum_gradients(trained, ranks)
     compare(trained, exact, "summed")
 
@@ -114,10 +116,8 @@ def check_weights_by_rows_are_checked(ranks):
     part = cut(20, ranks, "equal")
     graph = KNN(3)(surface(20))
     assert rows_of(graph, ranks).num_nodes == part.stop - part.start
-    (row, col), weight = graph.edge_index, graph.weight
-    mine = (row >= part.start) & (row < part.stop)
-    one_way = weight.clone()
+    (row, col), one_way = graph.edge_index, graph.weight.clone()
     one_way[(row < col).nonzero()[0]] *= 2
     with pytest.raises((ValueError, DistributedError), match="weight"):
-        ShardedGraph.from_rows(ranks, row[mine] - part.start, col[mine], one_way[mine], part.stop - part.start)
+        rows_of(graph, ranks, weight=one_way)
     assert float(ranks.sum(torch.ones(()))) == ranks.world

@@ -7,7 +7,7 @@ import pytest
 import scipy.linalg
 import torch
 
-from problems import check_derivatives, every, random_affinity, square, stored, surface
+from problems import every, random_affinity, square, stored, surface
 from torch_lapeig import KNN, Graph, Laplacian, eigenpairs, mesh_laplacian
 from torch_lapeig.eigen import ChebyshevSubspace, Krylov, Lobpcg, ShiftInvert
 
@@ -78,12 +78,3 @@ def test_a_component_without_fixed_nodes_keeps_its_null_vector():
     torch.testing.assert_close(pairs.values[:2], torch.zeros(2, dtype=torch.float64), atol=1e-12, rtol=0)
     assert pairs.values[2] > 1e-3
     assert pairs.converged
-
-
-def test_derivatives():
-    def loss(weight):
-        affinity = (weight + weight.mT) * (1 - torch.eye(7))
-        pairs = eigenpairs(Laplacian(Graph.from_dense(affinity), "random_walk"), 3, fixed=torch.tensor([1, 4]))
-        return (pairs.vectors @ torch.matrix_exp(-pairs.projected) @ pairs.vectors.mT).square().sum()
-
-    check_derivatives(loss, torch.rand(7, 7, dtype=torch.float64, generator=torch.Generator().manual_seed(1)))

@@ -32,36 +32,24 @@ def test_pairs_are_those_of_dense_matrices(n, solver, is_sparse):
     assert (u.gather(0, u.abs().argmax(0, keepdim=True)) > 0).all()
 
 
-@pytest.mark.parametrize("solver", [Eigh(), ChebyshevSubspace(), ShiftInvert()])
-def test_gradcheck_of_weights_and_mass(solver):
-    weight, graph_of = edge_parameters(random_affinity(9))
-    mass = masses(9).requires_grad_()
-
-    def function(weight, mass):
-        pairs = eigenpairs(Laplacian(graph_of(weight), "unnormalized"), 3, solver, mass=mass)
-        return pairs.values, pairs.vectors @ (pairs.vectors * mass[..., None]).mT  # which no choice of basis changes
-
-    assert torch.autograd.gradcheck(function, (weight, mass), atol=1e-6, fast_mode=True)
+GRAPHS = {"equal eigenvalues": (problems.cycle(6), torch.full((6,), 1.7)), "any": (random_affinity(9), masses(9))}
+GRAPHS |= {"two components": (problems.two_cliques(4, 3), torch.arange(1.0, 8))}
 
 
-@pytest.mark.parametrize(
-    ("affinity", "k", "mass"),
-    [(problems.cycle(6), 3, torch.full((6,), 1.7)), (problems.two_cliques(4, 3), 3, torch.arange(1.0, 8))],
-    ids=["equal eigenvalues", "two components"],
-)
-@pytest.mark.parametrize("as_operator", [False, True])
-def test_derivatives_at_equal_eigenvalues(affinity, k, mass, as_operator):
+@problems.every(graph=GRAPHS, as_operator=[False, True], solver=[None, Eigh(), ChebyshevSubspace(), ShiftInvert()])
+def test_derivatives(graph, as_operator, solver):
+    affinity, mass = graph
     weight, graph_of = edge_parameters(affinity)
     mass = mass.double().requires_grad_()
 
     def function(weight, mass):
         laplacian = Laplacian(graph_of(weight), "unnormalized")
-        pairs = eigenpairs(laplacian.symmetric if as_operator else laplacian, k, mass=mass)
+        pairs = eigenpairs(laplacian.symmetric if as_operator else laplacian, 3, solver, mass=mass)
         # The first vector is the whole graph's, whatever the number of components.
         return heat_of(pairs), pairs.vectors[:, 0]
 
     # A weight of 0 does not join components, and another weight does not separate them.
-    inputs = (weight if len(weight) == 6 else weight.detach(), mass)
+    inputs = (weight.detach() if affinity is GRAPHS["two components"][0] else weight, mass)
     assert torch.autograd.gradcheck(function, inputs, atol=1e-6, check_forward_ad=True, fast_mode=True)
     assert torch.autograd.gradgradcheck(function, inputs, atol=1e-5, fast_mode=True)
 

@@ -80,17 +80,6 @@ def test_gradients_to_dense_entries(equal, largest):
     check_derivatives(loss, a, second=1e-4)
 
 
-@pytest.mark.parametrize("layout", ["coo", "csr"])
-def test_gradients_of_sparse_tensors_are_sparse(layout):
-    a = banded(30)
-    given = FORMS[layout](a).requires_grad_()
-    eigenpairs(given, 3).values.sum().backward()
-    assert given.grad.layout == given.layout
-    dense = a.clone().requires_grad_()
-    eigenpairs(dense, 3).values.sum().backward()
-    torch.testing.assert_close(given.grad.to_dense(), dense.grad * (a != 0))
-
-
 def test_mass_beside_an_indefinite_matrix():
     a, mass = symmetric(8), torch.linspace(1, 3, 8, dtype=torch.float64)
     for largest in (False, True):
@@ -159,14 +148,16 @@ def test_symmetry_is_judged_beside_the_entries_of_a_row(dtype):
         eigh(a)
 
 
-def test_entries_without_a_mirror_image_are_averaged():
+@pytest.mark.parametrize("alone", [0.0, 1e-5])
+def test_entries_without_a_mirror_image_are_averaged_and_gradients_have_the_layout_of_the_matrix(alone):
     a = banded(10).float()
-    a[0, 7] = 1e-5
+    a[0, 7] = alone
     given = [form.requires_grad_() for form in (a.clone(), a.to_sparse_coo(), a.to_sparse_csr())]
     values = [eigenpairs(form, 3).values for form in given]
     for form, found in zip(given, values, strict=True):
         torch.testing.assert_close(found, values[0], rtol=0, atol=0)
         found.sum().backward()
+        assert form.grad.layout == form.layout
         torch.testing.assert_close(form.grad.to_dense() * (a != 0), given[0].grad * (a != 0))
 
 

@@ -7,7 +7,8 @@ import pytest
 import torch
 from scipy.spatial import ConvexHull
 
-from problems import check_derivatives, check_pairs, cotangents, covering, dense_values, heat_of, square
+from problems import check_derivatives, check_pairs, covering, dense_values, heat_of, square
+from tests.campaign.meshes import of_faces
 from torch_lapeig import Graph, GraphWarning, Laplacian, eigenpairs, mesh_laplacian
 from torch_lapeig.eigen import ChebyshevSubspace, Eigh, Lobpcg, ShiftInvert, SparseFactors
 
@@ -40,9 +41,10 @@ def is_used(vertices, faces):
 
 def of_textbooks(vertices, faces):
     """Return the stiffness, after a check of the matrices."""
-    (stiffness, mass), (affinity, areas) = mesh_laplacian(vertices, faces), cotangents(vertices, faces)
-    torch.testing.assert_close(stiffness.to_dense(), torch.diag(affinity.sum(1)) - affinity)
-    torch.testing.assert_close(mass, areas)
+    stiffness, mass = mesh_laplacian(vertices, faces)
+    in_space = torch.nn.functional.pad(vertices, (0, 3 - vertices.shape[1]))
+    expected, areas = map(torch.from_numpy, of_faces(in_space.numpy(), faces.numpy()))
+    torch.testing.assert_close([stiffness.to_dense(), mass], [expected, areas])
     return stiffness
 
 
@@ -242,17 +244,9 @@ def test_needles_keep_the_area_and_the_spectrum(thin):
     assert abs(mesh_laplacian(strip, faces, intrinsic=True).mass.sum() / thin - 1) < 1e-7
 
 
-def test_faces_of_no_area():
+def test_faces_with_equal_vertices():
+    """Of those without an area test_errors.py follows the advice."""
     vertices, faces = square(2)
-    flat = vertices.clone()
-    flat[4] = torch.tensor([0.0, 0.25])  # between two vertices of the boundary
-    with pytest.raises(ValueError, match=r"faces must have an area.*got 1 that do not, first \[0, 4, 1\]"):
-        mesh_laplacian(flat, faces)
-    stiffness, mass = mesh_laplacian(flat, faces, intrinsic=True)
-    assert stiffness.of_affinities
-    assert bool(eigenpairs(stiffness, 3, mass=mass).converged)
-    rest = faces[(faces != torch.tensor([0, 4, 1])).any(1)]
-    torch.testing.assert_close(mass.sum(), mesh_laplacian(flat, rest).mass.sum(), rtol=1e-12, atol=0)
     vertices[4] = vertices[3]
     for intrinsic in (False, True):
         with pytest.raises(ValueError, match="sides of positive length"):

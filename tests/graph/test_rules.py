@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.neighbors import kneighbors_graph, radius_neighbors_graph
 
-from problems import DEVICES, DTYPES, every, in_every_dtype, points
+from problems import DEVICES, DTYPES, distances, every, in_every_dtype, points
 from torch_lapeig import KNN, Graph, HeatKernel, Isomap, Radius, knn_graph, radius_graph
 
 
@@ -68,29 +68,18 @@ def test_self_loops_on_and_off(rule):
     torch.testing.assert_close(beside, HeatKernel()(x, plain).to_dense())
 
 
-def matches(rule, x, new):
-    """The edges of new points are those that the graph of all points would have, if none changed its radius."""
-    state = rule.with_state(x)[1]
-    found = rule.extend(new, x, state)
-    return found, torch.cdist(new, x, compute_mode="donot_use_mm_for_euclid_dist"), state
-
-
-@pytest.mark.parametrize("symmetrize", ["union", "mutual", "mean"])
-def test_knn_extends_by_its_two_directions(symmetrize):
+@pytest.mark.parametrize("rule", [KNN(6, "union"), KNN(6, "mutual"), KNN(6, "mean"), Radius(1.1)], ids=str)
+def test_edges_of_new_points_are_those_of_the_graph_of_all_points(rule):
+    """As if no point changed its radius, which is the state of the rule."""
     x, new = points(60, 3), points(25, 3, seed=1)
-    found, d, radii = matches(KNN(6, symmetrize), x, new)
+    state, d = rule.with_state(x)[1], distances(new, x)
     nearest = torch.zeros_like(d).scatter_(1, d.argsort(1)[:, :6], 1)
-    reached = (d <= radii).double()
+    within, reached = (d <= 1.1).double(), (d <= state).double()
     both = {"union": torch.maximum(nearest, reached), "mutual": nearest * reached, "mean": (nearest + reached) / 2}
-    assert torch.equal(torch.zeros_like(d).index_put((found.query, found.point), found.connectivity), both[symmetrize])
+    found = rule.extend(new, x, state)
+    joined = torch.zeros_like(d).index_put((found.query, found.point), found.connectivity)
+    assert torch.equal(joined, both[rule.symmetrize] if isinstance(rule, KNN) else within)
     assert (found.same == -1).all()
-
-
-def test_radius_extends_within_it():
-    x, new = points(60, 3), points(25, 3, seed=1)
-    found, d, _ = matches(Radius(1.1), x, new)
-    dense = torch.zeros_like(d).index_put((found.query, found.point), found.connectivity)
-    assert torch.equal(dense, (d <= 1.1).double())
 
 
 @pytest.mark.parametrize("rule", [KNN(4), KNN(4, metric="cosine"), Radius(0.8)], ids=str)

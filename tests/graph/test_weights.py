@@ -126,14 +126,3 @@ def test_stored_zeros_are_no_edges(weights):
     expected = weights(x, dense.to_sparse()).to_dense()
     torch.testing.assert_close(weights(x, stored).to_dense(), expected)
     torch.testing.assert_close(weights(x, dense).to_dense(), expected)
-
-
-def test_points_that_a_weighting_spoils_are_refused():
-    """A method reads its points once, as long as they stay."""
-
-    class Spoiling(tl.SimpleWeights):
-        def forward(self, x, graph):
-            return tl.HeatKernel(1.0)(x.fill_(math.nan), graph)
-
-    with pytest.raises(ValueError, match="x must be finite"):
-        tl.LaplacianEigenmaps(2, tl.KNN(4), Spoiling())(points(300, 2))

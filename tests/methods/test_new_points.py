@@ -9,32 +9,19 @@ import torch_lapeig as tl
 from problems import every, points
 
 NEAR = points(40, 3)
-METHODS = {"LaplacianEigenmaps": lambda: tl.LaplacianEigenmaps(2, tl.KNN(8))}
-METHODS |= {"SpectralClustering": lambda: tl.SpectralClustering(2, tl.KNN(8))}
-METHODS |= {"SpectralClustering, Shi–Malik": lambda: tl.SpectralClustering(2, tl.KNN(8), variant="shi_malik")}
-METHODS |= {"MDS": lambda: tl.MDS(2), "Isomap": lambda: tl.Isomap(2, tl.KNN(8)), "LLE": lambda: tl.LLE(2, tl.KNN(8))}
-METHODS |= {"KernelPCA": lambda: tl.KernelPCA(2)}
-QUERIES = {
-    "width": (NEAR[:, :2], ValueError, "torch.float64 of dimension 3, got torch.float64 of dimension 2"),
-    "dtype": (NEAR.float(), ValueError, "torch.float64 of dimension 3, got torch.float32 of dimension 3"),
-    "integers": (NEAR.long(), TypeError, "x must be float32 or float64, got torch.int64"),
-    "array": (NEAR.numpy(), TypeError, "x must be a torch.Tensor, got ndarray"),
-    "rank 1": (NEAR[0], ValueError, r"x must have shape \(N, D\), got \(3,\)"),
-    "batch": (NEAR[None], ValueError, r"x must have shape \(N, D\), got \(1, 40, 3\)"),
-    "none": (NEAR[:0], ValueError, r"at least 1 points of dimension ≥ 1, got \(0, 3\)"),
-    "NaN": (torch.where(NEAR > 2, torch.nan, NEAR), ValueError, "x must be finite, got . NaN or Inf of 120 entries"),
-    "Inf": (torch.where(NEAR > 2, torch.inf, NEAR), ValueError, "x must be finite"),
-}
-every_method = pytest.mark.parametrize("make", METHODS.values(), ids=METHODS.keys())
+K8 = tl.KNN(8)
+QUERIES = [
+    (NEAR[:, :2], ValueError, "torch.float64 of dimension 3, got torch.float64 of dimension 2"),
+    (NEAR.float(), ValueError, "torch.float64 of dimension 3, got torch.float32 of dimension 3"),
+    (NEAR.long(), TypeError, "x must be float32 or float64, got torch.int64"),
+    (NEAR.numpy(), TypeError, "x must be a torch.Tensor, got ndarray"),
+    (NEAR[0], ValueError, r"x must have shape \(N, D\), got \(3,\)"),
+    (NEAR[None], ValueError, r"x must have shape \(N, D\), got \(1, 40, 3\)"),
+    (NEAR[:0], ValueError, r"at least 1 points of dimension ≥ 1, got \(0, 3\)"),
+    (torch.where(NEAR > 2, torch.nan, NEAR), ValueError, "x must be finite, got . NaN or Inf of 120 entries"),
+    (torch.where(NEAR > 2, torch.inf, NEAR), ValueError, "x must be finite"),
+]
 FAR = torch.tensor([[1e8, 0.0, 0.0], [0.0, -2e8, 0.0], [2e8, 0.0, 0.0]], dtype=torch.float64)
-
-
-@every_method
-def test_bad_new_points(make):
-    module = make().fit(NEAR)
-    for query, error, message in QUERIES.values():
-        with pytest.raises(error, match=message):
-            module.transform(query)
 
 
 def row_of_nearest(module):
@@ -53,28 +40,31 @@ def distances_grow_alike(module):
     return -FAR.norm(dim=1, keepdim=True) * offset @ module.embedding_ / module.eigenvalues_
 
 
-# What docs/theory.md says of new points far from all training points, as a limit.
-LIMITS = {
-    "LaplacianEigenmaps": row_of_nearest,
-    "SpectralClustering": row_of_nearest,
-    "SpectralClustering, Shi–Malik": row_of_nearest,
-    "MDS": lambda m: (FAR - NEAR.mean(0)) @ torch.linalg.lstsq(NEAR - NEAR.mean(0), m.embedding_).solution,
-    "Isomap": distances_grow_alike,
+# Methods, and what docs/theory.md says of new points far from all training points, as a limit.
+LIMITS = [
+    (tl.LaplacianEigenmaps(2, K8), row_of_nearest),
+    (tl.SpectralClustering(2, K8), row_of_nearest),
+    (tl.SpectralClustering(2, K8, variant="shi_malik"), row_of_nearest),
+    (tl.MDS(2), lambda m: (FAR - NEAR.mean(0)) @ torch.linalg.lstsq(NEAR - NEAR.mean(0), m.embedding_).solution),
+    (tl.Isomap(2, K8), distances_grow_alike),
     # The local Gram matrix is that of equal differences, whose regularised weights are equal.
-    "LLE": lambda m: m.embedding_[torch.cdist(FAR, NEAR).topk(8, largest=False).indices].mean(1),
+    (tl.LLE(2, K8), lambda m: m.embedding_[torch.cdist(FAR, NEAR).topk(8, largest=False).indices].mean(1)),
     # All kernels vanish.
-    "KernelPCA": lambda m: ((m.train_means.mean() - m.train_means) @ m.embedding_ / m.eigenvalues_).expand(3, 2),
-}
+    (tl.KernelPCA(2), lambda m: ((m.train_means.mean() - m.train_means) @ m.embedding_ / m.eigenvalues_).expand(3, 2)),
+]
 
 
-@pytest.mark.parametrize("name", METHODS)
-def test_far_new_points(name):
-    module = METHODS[name]().fit(NEAR)
-    expected = LIMITS[name](module)
+@pytest.mark.parametrize(("method", "limit"), LIMITS, ids=[repr(method) for method, _ in LIMITS])
+def test_bad_and_far_new_points(method, limit):
+    module = method.fit(NEAR)
+    for query, error, message in QUERIES:
+        with pytest.raises(error, match=message):
+            module.transform(query)
+    expected = limit(module)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         rows = module.transform(FAR)
-    assert bool(caught) == (LIMITS[name] is row_of_nearest)
+    assert bool(caught) == (limit is row_of_nearest)
     assert all("3 of 3 new points are so far away" in str(w.message) for w in caught)
     torch.testing.assert_close(rows, expected, rtol=1e-5, atol=1e-5 * float(expected.abs().max()))
 

@@ -79,9 +79,6 @@ def test_a_batch_equals_its_items_whatever_the_padding(make):
     (scores.square().sum() + scores.sum() + new.square().sum() + new.sum()).backward()
     assert not x.grad[~mask].any()
     assert x.grad.isfinite().all()
-    given = tl.Graph.from_dense(torch.stack([tl.KNN(5)(surface(40, seed=s)).to_dense() for s in range(3)]))
-    both = [make(GIVEN)(graph, labels[:3].masked_fill(~mask[:3], -1)) for graph in (given, given.to_sparse())]
-    torch.testing.assert_close(*both, atol=1e-9, rtol=0)
 
 
 @every_method
@@ -169,7 +166,6 @@ def test_gradients_to_numbers_weights_and_bandwidth(name):
     def carried(weight, y):
         return model(of_weight(weight), targets=y, known=known)
 
-    assert gradcheck(carried, (affinity, y), atol=1e-6, fast_mode=True)
     assert gradgradcheck(carried, (affinity, y), atol=1e-4, rtol=1e-3, fast_mode=True)
     dense = of_weight(affinity) if isinstance(of_weight(affinity), torch.Tensor) else of_weight(affinity).to_dense()
     exact = torch.autograd.grad((dense_solve(name, dense, y, known) * loss).sum(), (affinity, y))

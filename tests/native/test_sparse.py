@@ -165,35 +165,24 @@ class TestStructure:
                 SymmetricFactors.of(structure, crow, col, pattern.data, -1.0, wrong)
 
 
-@every(n=[40, 513, 5000], count=[1, 2, 7, 30], width=[1, 2, 3, 4])
-def test_a_block_becomes_the_next_one_of_a_space(n, count, width):
-    rows = torch.linalg.qr(points(n, count))[0].mT.contiguous()
+@every(n=[40, 513, 5000], count=[1, 2, 7, 30], width=[1, 2, 3, 4], has_mass=[False, True])
+def test_a_block_becomes_the_next_one_of_a_space(n, count, width, has_mass):
+    """Also in the inner product of a mass."""
+    diagonal = points(n, 1)[:, 0].abs() + 1 if has_mass else torch.ones(n, dtype=torch.float64)
+    row, col = torch.tensor([[0, 1, 3, n - 1], [1, 0, n - 1, 3]])
+    mass = torch.diag(diagonal).index_put((row, col), torch.full((4,), 0.3 * has_mass, dtype=torch.float64)).to_sparse()
+    rows = torch.linalg.qr(points(n, count))[0].mT
+    rows = torch.linalg.solve_triangular(torch.linalg.cholesky(rows @ (mass @ rows.mT)), rows, upper=False).contiguous()
     given = points(n, width, seed=1).mT.contiguous() + 1e6 * rows[-1]
-    block = given.clone()
-    found = next_block(rows, block, count - 1, BlockLimits(0.0, 1e-15))
+    csr = SparsePattern(*mass.indices(), (n,)).to_matrix(mass.values()) if has_mass else None
+    found = next_block(rows, block := given.clone(), count - 1, BlockLimits(0.0, 1e-15), csr)
     assert found.is_made
-    torch.testing.assert_close(block @ block.mT, torch.eye(width, dtype=torch.float64), atol=1e-13, rtol=0)
-    torch.testing.assert_close(block @ rows.mT, torch.zeros(width, count, dtype=torch.float64), atol=1e-13, rtol=0)
-    torch.testing.assert_close(found.products, rows @ given.mT, atol=1e-8, rtol=0)
+    weighted = mass @ block.mT
+    torch.testing.assert_close(block @ weighted, torch.eye(width, dtype=torch.float64), atol=1e-13, rtol=0)
+    torch.testing.assert_close(rows @ weighted, torch.zeros(count, width, dtype=torch.float64), atol=1e-13, rtol=0)
+    torch.testing.assert_close(found.products, rows @ (mass @ given.mT), atol=1e-8, rtol=0)
     torch.testing.assert_close(found.factor @ block + found.products.mT @ rows, given, atol=1e-8, rtol=0)
     assert float(found.factor.triu(1).abs().max()) == 0
-
-
-@pytest.mark.parametrize("n", [40, 5000])
-def test_a_block_becomes_the_next_one_in_the_inner_product_of_a_mass(n):
-    mass = torch.diag(points(n, 1)[:, 0].abs() + 1)
-    mass[0, 1] = mass[1, 0] = mass[n - 1, 3] = mass[3, n - 1] = 0.3
-    rows = torch.linalg.qr(points(n, 9))[0].mT
-    rows = torch.linalg.solve_triangular(torch.linalg.cholesky(rows @ mass @ rows.mT), rows, upper=False).contiguous()
-    given = points(n, 3, seed=1).mT.contiguous() + 1e6 * rows[-1]
-    row, col = mass.nonzero().mT
-    csr = SparsePattern(row, col, (n,)).to_matrix(mass[row, col])
-    found = next_block(rows, block := given.clone(), 8, BlockLimits(0.0, 1e-15), csr)
-    assert found.is_made
-    torch.testing.assert_close(block @ mass @ block.mT, torch.eye(3, dtype=torch.float64), atol=1e-13, rtol=0)
-    torch.testing.assert_close(block @ mass @ rows.mT, torch.zeros(3, 9, dtype=torch.float64), atol=1e-13, rtol=0)
-    torch.testing.assert_close(found.products, rows @ mass @ given.mT, atol=1e-8, rtol=0)
-    torch.testing.assert_close(found.factor @ block + found.products.mT @ rows, given, atol=1e-8, rtol=0)
 
 
 def test_dependent_vectors_are_no_block():

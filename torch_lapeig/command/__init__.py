@@ -13,7 +13,7 @@ import shlex
 import sys
 import warnings
 from argparse import Namespace
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
@@ -60,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     new = commands.add_parser("transform", help="new rows, by the module of a run")
     new.set_defaults(run=transform, given=None, labels=None, leave_out=[])
     new.add_argument("folder", type=Path, metavar="RUN", help="folder that embed wrote")
-    new.add_argument("new", metavar="FILE", help="rows with the columns of the run, read by its options")
+    new.add_argument("input", metavar="FILE", help="rows with the columns of the run, read by its options")
     for add in (of_embed.add_argument, new.add_argument):
         add("--out", type=Path, metavar="PATH", help="to write to (default: embedding-FILE)")
         add("--overwrite", action="store_true", help="write over what is there already")
@@ -80,6 +80,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     has_file = bool(options.labels) and path_and_member(options.labels)[0].is_file()  # on which options may act, too
     options.own = set() if has_file else {name for name in TEXT if getattr(options, name) is not None}
     try:
+        for name in ("bokeh", "matplotlib", "pandas"):  # before the embedding, which may take long
+            import_module(name)
         options.run(options)
     except KeyboardInterrupt:
         print("error: interrupted", file=sys.stderr)
@@ -93,10 +95,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def embed(options: Namespace) -> None:
     """Read, embed, write and report; raise `InputError`, before anything is written, if that is impossible."""
-    for name in ("bokeh", "matplotlib", "pandas"):  # before the embedding, which may take long
-        import_module(name)
-    out = options.out or Path(f"embedding-{stem(options.input)}")
-    check_out(out, options.overwrite, is_folder=True)
+    out = place_of(options, is_folder=True)
     idle = {None: (), "distance": NOT_OF_PAIRS, "affinity": NOT_OF_GRAPHS, "edges": (*NOT_OF_GRAPHS, "missing", "keep")}
     for name in idle[options.given]:
         if getattr(options, name):
@@ -111,11 +110,12 @@ def embed(options: Namespace) -> None:
     more = {name: found for name, found in (("label", used.labels), ("cluster", answer.clusters)) if found is not None}
     png = report.picture(answer, used, next(iter(more.values()), None), name)
     page = report.page(f"{options.input}: {len(y):,} points", answer, used, more, name, png)
-    files = {"report.html": page, "embedding.png": png, "embedding.csv": rows_of(used, y, more)}
-    files["embedding.npy"] = bytes_of(np.save, y)
+    np.save(array := io.BytesIO(), y)
+    files = {"report.html": page, "embedding.png": png, "embedding.npy": array.getvalue()}
+    files["embedding.csv"] = rows_of(used, y, more)
     if not options.given:
         saved = {
-            "module": [y.shape[1], int(answer.choices[0].value), options.weighting or "heat", options.bandwidth],
+            "module": [y.shape[1], answer.choices["neighbors"][0], options.weighting or "heat", options.bandwidth],
             "state": answer.module.state_dict(),
             "columns": used.columns,
             "shape": data.shape,
@@ -123,7 +123,8 @@ def embed(options: Namespace) -> None:
             "scaling": None if used.scaling is None else torch.from_numpy(used.scaling),
             "reading": {name: getattr(options, name) for name in (*TEXT, "index")} | {"skip_lines": data.skipped},
         }
-        files["model.pt"] = bytes_of(lambda file, content: torch.save(content, file), saved)
+        torch.save(saved, model := io.BytesIO())
+        files["model.pt"] = model.getvalue()
     write(out, files)
     if options.given:
         (out / "model.pt").unlink(missing_ok=True)  # of another run
@@ -134,21 +135,18 @@ def embed(options: Namespace) -> None:
 
 def transform(options: Namespace) -> None:
     """Embed new rows by the module of a run, and write them as CSV."""
-    out = options.out or Path(f"embedding-{stem(options.new)}.csv")
-    check_out(out, options.overwrite, is_folder=False)
+    out = place_of(options, is_folder=False)
     module, saved = load(options.folder)
     given = {name: value for name, value in vars(options).items() if value is not None or name not in saved["reading"]}
     asked = Namespace(**saved["reading"] | given | {name: saved[name] for name in ("columns", "one_hot")})
-    data = read(options.new, asked)
+    data = read(options.input, asked)
     if data.shape != saved["shape"]:
         rows, those = ("×".join(map(str, shape)) or "columns with names" for shape in (data.shape, saved["shape"]))
-        raise InputError(f"{options.new} has rows of {rows}, and the run had {those}: bring the new rows to that form")
+        raise InputError(f"{options.input} has rows of {rows}, and the run had {those}: bring new rows to that form")
     if options.index is None and asked.index not in data.rows:  # new rows need no names
         asked.index = None
     used = columns.used_of(data, asked)
     say(*report.of_input(used))
-    if not len(used.x):
-        raise InputError(f"{options.new} has no rows to embed")
     if saved["scaling"] is not None:
         used.scale(saved["scaling"].numpy())
     with warnings.catch_warnings(record=True) as caught:
@@ -156,7 +154,7 @@ def transform(options: Namespace) -> None:
         try:
             y = module.transform(torch.tensor(used.x, dtype=module.embedding_.dtype)).numpy()
         except ValueError as error:
-            raise InputError(f"{options.new}: {' '.join(str(error).split())}") from error
+            raise InputError(f"{options.input}: {' '.join(str(error).split())}") from error
     say(*(f"note: {message}" for message in dict.fromkeys(str(warning.message) for warning in caught)))
     write(out.parent, {out.name: rows_of(used, y, {})})
     say(f"{out} has their columns")
@@ -173,14 +171,17 @@ def say(*parts: Any) -> None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def check_out(out: Path, overwrite: bool, *, is_folder: bool) -> None:
-    """Raise `InputError` if results cannot be written, before they are computed."""
+def place_of(options: Namespace, *, is_folder: bool) -> Path:
+    """Return where results go; raise `InputError` if they cannot be written there, before they are computed."""
+    name = Path(path_and_member(options.input)[0].name.removesuffix(".gz")).stem
+    out: Path = options.out or Path(f"embedding-{name}{'' if is_folder else '.csv'}")
     if os.path.lexists(out) and not (is_folder and out.is_dir() and not any(out.iterdir())):
         if not (out.is_dir() if is_folder else out.is_file() and not out.is_symlink()):
             raise InputError(f"{out} is there already, as a link, a device or of another kind: choose another --out")
-        if not overwrite:
+        if not options.overwrite:
             raise InputError(f"{out} is there already: pass --overwrite, or another --out")
     write(out if is_folder else out.parent, {})
+    return out
 
 
 def write(folder: Path, files: dict[str, bytes]) -> None:
@@ -199,12 +200,6 @@ def write(folder: Path, files: dict[str, bytes]) -> None:
                 Path(aside, name).replace(place := folder / name)
     except OSError as error:
         raise InputError(f"{place} cannot be written: {error.strerror or error}") from error
-
-
-def bytes_of(save: Callable[[Any, Any], Any], content: Any) -> bytes:
-    """Return what a function writes into a file."""
-    save(file := io.BytesIO(), content)
-    return file.getvalue()
 
 
 def load(folder: str | Path) -> tuple[LaplacianEigenmaps, dict[str, Any]]:
@@ -230,8 +225,3 @@ def rows_of(used: Used, y: Array, more: dict[str, Array]) -> bytes:
     name = used.index.name or "row"
     text: str = table.to_csv(index_label=f"name: {name}" if name in table else name)
     return text.encode("utf-8", "replace")
-
-
-def stem(given: str) -> str:
-    """Return the name of a file without its endings."""
-    return Path(path_and_member(given)[0].name.removesuffix(".gz")).stem

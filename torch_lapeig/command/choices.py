@@ -30,13 +30,7 @@ WEIGHTINGS: dict[str, type[Weighting]] = {"heat": HeatKernel, "simple": weights.
 WEIGHTINGS |= {"self-tuning": weights.SelfTuning, "density-corrected": weights.DensityCorrected}
 WEIGHTINGS |= {"improved": weights.ImprovedWeights}
 
-
-class Decision(NamedTuple):
-    """Decision of the user, or of the program with its reason."""
-
-    name: str
-    value: str
-    why: str
+Choices = dict[str, tuple[Any, str]]  # values by their names, each with the reason
 
 
 class Answer(NamedTuple):
@@ -44,7 +38,7 @@ class Answer(NamedTuple):
 
     module: LaplacianEigenmaps
     graph: Graph
-    choices: list[Decision]
+    choices: Choices
     notes: list[str]
     clusters: Array | None  # names of the cluster of each point, None of isolated ones
 
@@ -69,46 +63,39 @@ def module_of(components: int, neighbors: int, weighting: str, bandwidth: float 
 
 def embed(x: Any, options: Namespace) -> Answer:
     """Return the embedding of points ``(N, D)`` or given pairs ``(N, N)``, by the options of the command line."""
-    n, t, name = x.shape[0], options.bandwidth, options.weighting or "heat"
-    components = _count(options, "components", n - 2, COMPONENTS, "more than a picture's two, to see where gaps are")
+    t, name, has_bars = options.bandwidth, options.weighting or "heat", sys.stderr.isatty() and bool(find_spec("tqdm"))
+    why = "more than a picture's two, to see where gaps are"
+    components = _count(options, "components", x.shape[0] - 2, COMPONENTS, why)
     if t is not None and (name not in ("heat", "improved") or not 0 < t < math.inf):
         raise InputError(f"--bandwidth is a positive number, for --weighting heat or improved, got {t}")
-    k, shows_bars = int(components.value), sys.stderr.isatty() and find_spec("tqdm") is not None
-    with warnings.catch_warnings(record=True) as caught, searches_reported(shows_bars):
+    with warnings.catch_warnings(record=True) as caught, searches_reported(has_bars):
         warnings.simplefilter("always")
         try:
             if options.given in ("affinity", "edges") or issparse(x):
                 graph, chosen = _of_pairs(x, options)
                 bandwidth = str(t or "median") if options.given == "distance" else ""
-                chosen += _parts(graph, k, options)
-                module = LaplacianEigenmaps(k, Precomputed("affinity")).fit(graph.to(options.device))
+                chosen |= _parts(graph, components[0], options)
+                module = LaplacianEigenmaps(components[0], Precomputed("affinity")).fit(graph.to(options.device))
             else:
                 x = torch.tensor(x, device=options.device)  # a copy: pandas gives read-only memory
-                most = int(_count(options, "neighbors", n - 1, NEIGHBORS[-1], "").value)
-                rule: Any = partial(KNN, metric=Precomputed("distance"))
-                if options.given:
-                    x = ((x + x.T) / 2).fill_diagonal_(0)
-                else:
-                    rule = partial(Searched, nearest=nearest_neighbors(x, most))
-                why = "given by --weighting" if options.weighting else "the usual one"
-                chosen = [_neighbors(rule, x, most, options), Decision("weighting", name, why)]
-                count = int(chosen[0].value)
-                module = module_of(k, count, name, t).to(x)
-                assert module.weights is not None
-                graph = module.weights(x, rule(count).with_state(x)[0])
-                chosen += _parts(graph, k, options)
-                module.neighbors = rule(count)
-                module.fit(x).neighbors = KNN(count)
+                x = ((x + x.T) / 2).fill_diagonal_(0) if options.given else x
+                rule, why = _neighbors(x, options)
+                chosen = {"neighbors": (rule.k, why)}
+                chosen["weighting"] = name, "given by --weighting" if options.weighting else "the usual one"
+                module = module_of(components[0], rule.k, name, t).to(x)
+                module.neighbors, graph = rule, weighted_graph(rule, module.weights, x)
+                chosen |= _parts(graph, components[0], options)
+                module.fit(x).neighbors = KNN(rule.k)
                 bandwidth = f"{float(module.state_dict()['train_weighting'][0, 0]):.6g}" if name == "heat" else ""
-            chosen += [Decision("bandwidth", bandwidth, "given by --bandwidth" if t else MEDIAN)] if bandwidth else []
+            chosen |= {"bandwidth": (bandwidth, "given by --bandwidth" if t else MEDIAN)} if bandwidth else {}
             clusters = _clusters(graph, chosen, options)
         except (ValueError, TypeError, NotImplementedError, RuntimeError, AssertionError) as error:
             raise error if isinstance(error, InputError) else InputError(" ".join(str(error).split())) from error
     notes = list(dict.fromkeys(str(warning.message) for warning in caught))
-    return Answer(module.cpu(), graph.to("cpu"), [*chosen, components], notes, clusters)
+    return Answer(module.cpu(), graph.to("cpu"), chosen | {"components": components}, notes, clusters)
 
 
-def _clusters(graph: Graph, chosen: list[Decision], options: Namespace) -> Array | None:
+def _clusters(graph: Graph, chosen: Choices, options: Namespace) -> Array | None:
     if options.clusters is None:
         return None
     count: Any = "eigengap"
@@ -121,40 +108,45 @@ def _clusters(graph: Graph, chosen: list[Decision], options: Namespace) -> Array
     labels, k = model.labels_.tolist(), model.n_clusters_
     if asked == "auto" and float(model.gap_) <= 3 * float(model.eigenvalues_[k - 1]):
         why += ", which is no evidence of more than one cluster"
-    chosen.append(Decision("clusters", str(k), f"{why}: {', '.join(str(labels.count(i)) for i in range(k))} points"))
+    chosen["clusters"] = k, f"{why}: {', '.join(str(labels.count(i)) for i in range(k))} points"
     return np.array([None if label < 0 else str(label) for label in labels], dtype=object)
 
 
-def _of_pairs(pairs: Any, options: Namespace) -> tuple[Graph, list[Decision]]:
+def _of_pairs(pairs: Any, options: Namespace) -> tuple[Graph, Choices]:
     if options.given != "distance":
         pairs = csr_array((pairs + pairs.T) / 2, dtype=float)
         pairs.setdiag(0)
-        return Graph.from_scipy(pairs), [Decision("weights", "given", f"by --given {options.given}")]
+        return Graph.from_scipy(pairs), {"weights": ("given", f"by --given {options.given}")}
     if options.neighbors is not None:
         raise InputError("--neighbors does not go with sparse distances, whose stored pairs are the neighbours")
     graph = weighted_graph(Precomputed("distance"), HeatKernel(options.bandwidth or "median"), pairs)
     why = "the pairs that the file stores; those stored one way have half the weight, as in KNN"
-    return graph, [Decision("neighbors", f"{graph.edge_index.shape[1] / graph.num_nodes:.3g} each", why)]
+    return graph, {"neighbors": (f"{graph.edge_index.shape[1] / graph.num_nodes:.3g} each", why)}
 
 
-def _count(options: Namespace, option: str, most: int, usual: int, why: str) -> Decision:
+def _count(options: Namespace, option: str, most: int, usual: int, why: str) -> tuple[int, str]:
     value = getattr(options, option)
     if value is not None and not 1 <= value <= most:
         raise InputError(f"--{option} must be from 1 to {most} for so many points, got {value}")
-    return Decision(option, str(value or min(usual, most)), f"given by --{option}" if value else why)
+    return value or min(usual, most), f"given by --{option}" if value else why
 
 
-def _neighbors(rule: Any, x: Tensor, most: int, options: Namespace) -> Decision:
+def _neighbors(x: Tensor, options: Namespace) -> tuple[KNN, str]:
+    """Return the rule of the graph, and the reason for its number of neighbours."""
+    most, given = _count(options, "neighbors", len(x) - 1, NEIGHBORS[-1], "")
+    rule: Any = partial(KNN, metric=Precomputed("distance"))
+    if not options.given:
+        rule = partial(Searched, nearest=nearest_neighbors(x, most))
     tried, why = sorted({min(k, most) for k in NEIGHBORS}), "the usual number, and it joins all points"
-    for k in tried if options.neighbors is None else []:
+    for k in tried if not given else []:
         if len(rule(k).with_state(x)[0].nodes_of_components()) == 1:
-            return Decision("neighbors", str(k), why)
+            return rule(k), why
         why = f"with {k} the graph falls apart"
-    why = f"the usual number; up to {most} the graph falls apart all the same"
-    return _count(options, "neighbors", most, tried[0], why)
+    unjoined = f"the usual number; up to {most} the graph falls apart all the same"
+    return rule(most if given else tried[0]), given or unjoined
 
 
-def _parts(graph: Graph, components: int, options: Namespace) -> list[Decision]:
+def _parts(graph: Graph, components: int, options: Namespace) -> Choices:
     sizes = sorted(map(len, graph.nodes_of_components()), reverse=True)
     alone = graph.num_nodes - sum(sizes)
     if alone and sum(sizes) <= components:
@@ -165,4 +157,4 @@ def _parts(graph: Graph, components: int, options: Namespace) -> list[Decision]:
         shown = ", ".join(f"{size:,}" for size in sizes[:8]) + (", …" if len(sizes) > 8 else "")
         why = f"{shown} points: the first {len(sizes) - 1} columns only tell them apart; more --neighbors may join them"
     lost = "too far from all for the bandwidth: their rows are zero; --weighting self-tuning gives them weights"
-    return [Decision("parts", str(len(sizes)), why), *([Decision("isolated", str(alone), lost)] if alone else [])]
+    return {"parts": (len(sizes), why)} | ({"isolated": (alone, lost)} if alone else {})

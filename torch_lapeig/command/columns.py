@@ -273,11 +273,9 @@ def _edges(data: Data, options: Namespace) -> Used:
     rows = data.rows[options.columns or [name for name in data.rows if name not in options.leave_out]]
     if rows.shape[1] not in (2, 3):
         raise InputError(f"{data.source}: edges are two names, perhaps a weight: choose of {listed(rows)} by --columns")
-    weight = np.ones(len(rows))
+    weight, signs = np.ones(len(rows)), (options.decimal or ".", options.thousands) if data.lines else (".", None)
     for _, column in [*rows.items()][2:]:
-        if data.lines:
-            column = numbers_of_text(column, options.decimal or ".", options.thousands)
-        weight = pandas.to_numeric(column, errors="coerce").to_numpy(float, na_value=np.nan)
+        weight = numbers_of_text(column, *signs).to_numpy(float, na_value=np.nan)
     if (lost := (rows.isna() | (rows == "")).any(axis=1).to_numpy() | ~np.isfinite(weight)).any():
         where = f"{rows.index.name or 'row'} {rows.index[lost.argmax()]}"
         raise InputError(f"{data.source}: the edge in {where} lacks a name or a finite weight")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import gzip
-import io
 import re
 import tempfile
 import warnings
@@ -22,11 +21,13 @@ import torch
 from scipy import sparse
 from scipy.io import mmread
 
+with suppress(ImportError):  # `main` says so
+    import pandas
+
 TEXT = ("header", "quotes", "separator", "decimal", "thousands", "encoding", "missing", "keep", "skip_lines")  # options
 SIGNS = {"tab": "\t", r"\t": "\t", "blank": " ", "space": " "}  # other ways to write separators
 ALIKE = (" \u00a0\u2009\u202f", "'\u2019")  # separators of thousands: each of a group means all
 MISSING = {"#N/A", "#NA", "-NaN", "-nan", "<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null"}
-AS_WRITTEN: Any = {"header": None, "dtype": object, "na_filter": False, "skip_blank_lines": False}
 SHOWN = 5  # names in a sentence
 LIKELY = ("utf-8", "cp1252", "utf-16", "utf-16-be", "utf-32", "mac_roman", "cp1251")  # encodings of other texts
 OTHERWISE = {".h5ad": "h5py.File('FILE')['NAME'][:]", "pickle": "x.astype(float)"}  # what may be saved instead
@@ -107,8 +108,6 @@ def read(given: str, options: Namespace, count: int | None = None) -> Data:
         raise InputError(f"{path} holds one table, and no {member!r}: choose columns by --columns")
     if not is_text and (idle := [name for name in TEXT if name in options.own]):
         raise InputError(f"--{idle[0].replace('_', '-')} has no effect: {path} is not a text")
-    import pandas
-
     index = data.rows[options.index] if options.index in getattr(data.rows, "columns", ()) else data.index
     return data._replace(index=pandas.RangeIndex(data.rows.shape[0]) if index is None else pandas.Index(index))
 
@@ -181,19 +180,17 @@ def _loaded(path: Path, kind: str, member: str) -> Any:
 
 
 def _binary(path: Path, kind: str, member: str, options: Namespace) -> Data:
-    import pandas
-
     found: Any = _loaded(path, kind, member)
-    data, names, shape = Data(str(path), "a table", None), dict[str, Any](), tuple[int, ...]()
+    said, index, labels, names, shape = "a table", None, None, dict[str, Any](), tuple[int, ...]()
     if kind == ".h5ad":
-        cells, found = found, {}
-        data = data._replace(labels=cells.obs, index=cells.obs.index.rename(cells.obs.index.name or "name"))
+        cells, labels, found = found, found.obs, {}
+        index = labels.index.rename(labels.index.name or "name")
         groups = {"adata": {"X": cells.X}, "layers": cells.layers, "obsm": cells.obsm, "obsp": cells.obsp}
         for place, name in ((place, name) for place, group in groups.items() for name in group):
             key = name if sum(name in other for other in groups.values()) == 1 else f"{place}.{name}"
             found[key] = groups[place][name]  # a name of several says whose it is
             names |= {key: [*map(str, cells.var_names)]} if place in ("adata", "layers") else {}
-    if not hasattr(found, "shape"):
+    if has_members := not hasattr(found, "shape"):
         several = found.items() if isinstance(found, Mapping) else enumerate(found)
         arrays = {str(name): array for name, array in several if hasattr(array, "shape")}
         if not arrays:
@@ -202,20 +199,19 @@ def _binary(path: Path, kind: str, member: str, options: Namespace) -> Data:
             raise InputError(f"{path} holds the arrays {listed(arrays)}; {path}:NAME is one of several")
         check_known([member] if member else [], arrays, str(path))
         member = member or next(iter(arrays))
-        found, names, data = arrays[member], names.get(member, {}), data._replace(has_members=True)
-    if isinstance(found, pandas.DataFrame):
-        is_numbered = data.index is not None or isinstance(found.index, pandas.RangeIndex)
-        data = data if is_numbered else data._replace(index=found.index.to_series(name=found.index.name or "name"))
-    else:
+        found, names = arrays[member], names.get(member, {})
+    if not isinstance(found, pandas.DataFrame):
         said, found = _as_array(path, found, options)
-        data = data._replace(said=said)
         if sparse.issparse(found):
-            return data._replace(rows=found)
+            return Data(str(path), said, found, index, labels, has_members=has_members)
         shape = () if names or found.dtype.names else found.shape[1:] or (1,)
         flat = found.reshape(len(found), int(np.prod(shape))) if shape else found
         found = pandas.DataFrame(flat, columns=names or None)
+    elif index is None and not isinstance(found.index, pandas.RangeIndex):
+        index = found.index.rename(found.index.name or "name")
     check_distinct(found.columns, f"the columns of {path}", "rename one; of genes, adata.var_names_make_unique() does")
-    return data._replace(rows=found.rename(columns=str).reset_index(drop=True), shape=shape)
+    rows = found.rename(columns=str).reset_index(drop=True)
+    return Data(str(path), said, rows, index, labels, shape, has_members=has_members)
 
 
 def _as_array(path: Path, found: Any, options: Namespace) -> tuple[str, Any]:
@@ -227,9 +223,7 @@ def _as_array(path: Path, found: Any, options: Namespace) -> tuple[str, Any]:
         said += "; 0.5 will not read tensors: numpy.save('points.npy', x.numpy()) saves an array"
     if sparse.issparse(found):
         stored = found.tocoo()
-        once = stored.copy()
-        once.sum_duplicates()
-        if twice := stored.nnz - once.nnz:
+        if twice := stored.nnz - stored.tocsr().nnz:  # which adds entries of one place
             raise InputError(f"{path} stores {twice} entries of its matrix more than once: take x.sum_duplicates()")
         if options.given and found.dtype.kind in "biuf":
             return said, found.astype(float).tocsr()
@@ -256,79 +250,74 @@ def _text(path: Path, member: str, options: Namespace, count: int | None) -> Dat
     is_named, said = is_named is not False, f"line {cells.index[0]} names the columns"
     said = said if is_named else "no line names the columns, which are counted from 0"
     rows = cells.set_axis(names, axis=1).iloc[int(is_named) :]
-    if options.given == "edges" and count is None:
-        table = rows.apply(lambda column: column.str.strip())
-    else:
-        table = _table(path, rows, separator, options)
+    table = rows if options.given == "edges" else _table(path, rows, separator, options)
     if len(names) == 1 and not options.separator and table[names[0]].dtype.kind not in "iuf":
         signs, way = (";\t|, ", SEVERAL) if count is None else (";\t|,", SEVERAL_LABELS)  # which may have blanks
         for sign in (sign for sign in signs if sign in cells.iloc[0, 0]):
-            said = f"{path}: line {cells.index[0]} is one cell, {cells.iloc[0, 0].strip()!r}"
+            said = f"{path}: line {cells.index[0]} is one cell, {cells.iloc[0, 0]!r}"
             raise InputError(f"{said}: {way.format(str(path), sign, separator)}")
     parts = {"names": int(is_named), "skipped": len(skipped), "within cells": breaks, "rows": len(rows)}
     parts["blank"] = len(lines) - sum(parts.values())
     account = f"{len(lines):,} = {' + '.join(f'{n:,} {what}' for what, n in parts.items() if n)}"
     account += "".join(f"; skipped: {i} {line[:40]!r}" for i, line in [*skipped.items()][:SHOWN])
     account += "".join(f"; not skipped, unlike before: {i}" for i in [*asked][:SHOWN] if i not in skipped)
-    data = Data(str(path), said, table, lines=account, skipped=skipped, shape=() if is_named else (len(names),))
-    if names[0]:
-        return data
-    index, is_other = table.pop("").rename("name"), options.index in table
-    said += f"; the first one, which has no name, is {'left out as --index names another' if is_other else 'the index'}"
-    return data._replace(said=said, index=None if is_other else index)
+    index = None if names[0] else table.pop("").rename("name")
+    if index is not None:
+        role = "left out as --index names another" if options.index in table else "the index"
+        said += f"; the first one, which has no name, is {role}"
+    shape = () if is_named else (len(names),)
+    return Data(str(path), said, table, index, shape=shape, lines=account, skipped=skipped)
 
 
 def _cells(path: Path, lines: dict[int, str], separator: str, options: Namespace) -> tuple[Any, int]:
-    """Return cells as they are written, by the numbers of their lines, and the count of line breaks within them."""
-    import pandas
-
-    start = next((i for i, line in lines.items() if line.strip()), None)
+    """Return cells without the blanks around them, by the numbers of their lines, and the count of line breaks."""
+    text = [f"{line}\n" for line in (*lines.values(), "")]
+    if separator == " ":
+        text = [re.sub(r"[ \t]+", " ", line).replace(" \n", "\n") for line in text]
+    quoting: Any = csv.QUOTE_NONE if options.quotes is False else csv.QUOTE_MINIMAL
+    reader = csv.reader(text, delimiter=separator, quoting=quoting, skipinitialspace=True)
+    rows, numbers, place, limit = dict[Any, list[str]](), [*lines, None], 0, csv.field_size_limit(2**31 - 1)
+    try:
+        for row in reader:
+            rows[numbers[place]], place = [cell.strip() for cell in row], reader.line_num
+    finally:
+        csv.field_size_limit(limit)  # of the whole process
+    if rows.pop(None, True):  # the empty line at the end is a row, unless a quote is open
+        raise InputError(f"{path}: a quote is not closed: --no-quotes makes quotes signs like others")
+    breaks, start = len(lines) - len(rows), next((i for i, row in rows.items() if any(row)), None)
     if start is None:
         raise InputError(f"{path} is empty")
-    numbers = [i for i in lines if i >= start]
-    text = "".join(f"{lines[i]}\n" for i in numbers)
-    if separator == " ":
-        text = re.sub(r"[ \t]+", " ", re.sub(r"^[ \t]+|[ \t]+$", "", text, flags=re.MULTILINE))
-    quoting = csv.QUOTE_NONE if options.quotes is False else csv.QUOTE_MINIMAL
-    try:
-        cells = pandas.read_csv(io.StringIO(text), sep=separator, quoting=quoting, skipinitialspace=True, **AS_WRITTEN)
-    except pandas.errors.ParserError as error:
-        if "EOF" in str(error):
-            raise InputError(f"{path}: a quote is not closed: --no-quotes makes quotes signs like others") from error
-        most, row, found = map(int, re.findall(r"\d+", str(error)))
-        lacks_name = row == 2 and found == most + 1  # as R writes tables
-        if options.index == "name" and lacks_name:
-            return _cells(path, lines | {start: f'""{separator}{lines[start]}'}, separator, options)
-        where, above = numbers[row - 1], range(1, numbers[row - 1])
-        ways = ["--index name if the first column names the rows"] if lacks_name else []
-        ways += [f"--skip-lines {' '.join(map(str, above))} if there are titles above"] if row <= SHOWN else []
-        skipped = " ".join(map(str, [*(i for i in above if i not in lines), where]))
-        ways.append(f"--skip-lines {skipped} if that is no row, --separator ';' --decimal , if commas are decimal")
-        said = f"{path}: line {where} has {found} cells, those above {most}"
-        raise InputError(f"{said}: say {', '.join(ways)}") from error
-    breaks = len(numbers) - len(cells)
     if breaks and not options.quotes:
-        cell = next((cell for name in cells for cell in cells[name] if "\n" in cell), "")[:40]
+        cell = next((cell for row in rows.values() for cell in row if "\n" in cell), "")[:40]
         way = "--quotes if cells hold line breaks, --no-quotes if quotes are signs"
         raise InputError(f"{path}: line breaks lie within quoted cells, such as {cell!r}: say {way}")
-    if "quotes" in options.own and not (breaks if options.quotes else '"' in text):
+    if "quotes" in options.own and not (breaks if options.quotes else any('"' in line for line in text)):
         raise InputError(f"--{'' if options.quotes else 'no-'}quotes has no effect on {path}: leave it out")
-    ends = np.cumsum(1 + sum(cells[name].str.count("\n") for name in cells)) if breaks else np.arange(1, len(cells) + 1)
-    cells.index = pandas.Index([numbers[i] for i in [0, *ends[:-1]]], name="line")
-    if cells.shape[1] > 1:  # of one column a blank line is a missing cell
-        others = cells[cells[0].str.strip() == ""].apply(lambda column: column.str.strip())
-        cells = cells.drop(others.index[(others == "").all(axis=1)])
-    if cells.empty:
-        raise InputError(f"{path} has no cell that is not blank")
-    return cells, breaks
+    rows = {i: row for i, row in rows.items() if i >= start}
+    lacks_name = [len(row) - len(rows[start]) for row in [*rows.values()][1:2]] == [1]  # as R writes tables
+    if options.index == "name" and lacks_name:
+        rows[start].insert(0, "")
+    width = len(rows[start])
+    for place, (i, row) in enumerate(rows.items()):
+        if len(row) > width:
+            above = range(1, i)
+            ways = ["--index name if the first column names the rows"] if lacks_name and place == 1 else []
+            ways += [f"--skip-lines {' '.join(map(str, above))} if there are titles above"] if place < SHOWN else []
+            skipped = " ".join(map(str, [*(j for j in above if j not in lines), i]))
+            ways.append(f"--skip-lines {skipped} if that is no row, --separator ';' --decimal , if commas are decimal")
+            said = f"{path}: line {i} has {len(row)} cells, those above {width}"
+            raise InputError(f"{said}: say {', '.join(ways)}")
+    # Of one column a blank line is a missing cell.
+    rows = {i: row + [""] * (width - len(row)) for i, row in rows.items() if width == 1 or any(row)}
+    return pandas.DataFrame.from_dict(rows, orient="index", dtype=object).rename_axis("line"), breaks
 
 
 def _label_cells(path: Path, cells: Any, member: str, count: int) -> tuple[bool | None, Any]:
     """Return whether line 1 of labels is a name, None if that is not known, and cells without blank ones at the end."""
-    name, *labels = cells[0].str.strip().tolist()
+    name, *labels = cells[0].tolist()
     if cells.shape[1] > 1:
         is_counted = member.isdigit() and int(member) < cells.shape[1]
-        return True if member in cells.iloc[0].str.strip().tolist() else False if is_counted else None, cells
+        return True if member in cells.iloc[0].tolist() else False if is_counted else None, cells
     check_known([member] if member else [], [name, "0"], str(path))
     spare, blank = len(cells) - count, next((i for i, label in enumerate(reversed(labels)) if label), 0)
     can_name, can_label = 1 <= spare <= blank + 1 and member in ("", name), 0 <= spare <= blank and member in ("", "0")
@@ -342,7 +331,7 @@ def _label_cells(path: Path, cells: Any, member: str, count: int) -> tuple[bool 
 
 
 def _names(path: Path, cells: Any, is_named: Any, skipped: Any, options: Namespace, count: Any) -> list[str]:
-    line, start = cells.iloc[0].str.strip(), int(cells.index[0])
+    line, start = cells.iloc[0], int(cells.index[0])
     numbers = line[numbers_of_text(line.str.replace("−", "-"), options.decimal or ".", options.thousands).notna()]
     if is_named is None and (len(numbers) or not any(line)):
         found = f"numbers ({listed(numbers, 4)})" if len(numbers) else "no names"
@@ -358,28 +347,24 @@ def _names(path: Path, cells: Any, is_named: Any, skipped: Any, options: Namespa
 
 
 def _table(path: Path, cells: Any, separator: str, options: Namespace) -> Any:
-    import pandas
-
     decimal, thousands, columns = options.decimal or ".", options.thousands, {}
     missing, words = {*(options.missing or ())}, {*(options.keep or ())}
     marks, kept = {"", *MISSING} - words | missing, {options.index, *([] if cells.columns[0] else [""])}
     for name, column in cells.items():
+        column = column if name in kept else column.mask(column.isin(marks))
         numbers = numbers_of_text(column, decimal, thousands)
-        if missing or words or name in kept or numbers.isna().any():  # else without a look at each cell
-            column = column.str.strip()
-            column = column if name in kept else column.mask(column.isin(marks))
-            numbers = numbers_of_text(column, decimal, thousands)
         is_number = name not in (*kept, *options.one_hot) and bool((numbers.notna() == column.notna()).all())
         columns[name] = numbers if is_number else column
-    written: dict[str, Iterable[str]] = {
-        "decimal": [] if "." in (decimal, thousands) else [f".*{re.escape(decimal)}.*"]
+    written = {*cells.to_numpy().flat} if options.own else set()
+    idle = {
+        "decimal": "." not in (decimal, thousands) and not any(decimal in cell for cell in written),
+        "missing": missing - written,
+        "thousands": thousands and not any(re.fullmatch(_grouped(decimal, thousands)[1], cell) for cell in written),
+        "keep": words - (MISSING & written),
     }
-    written |= {"missing": map(re.escape, missing), "thousands": [_grouped(decimal, thousands or " ")[1]]}
-    written["keep"] = (re.escape(word) if word in MISSING else "(?!)" for word in words)
-    for name in (name for name in written if name in options.own):
-        if not all(any(cells[i].str.fullmatch(rf"\s*{sign}\s*").any() for i in cells) for sign in written[name]):
-            way = "another --separator such as ';', if cells end there" if decimal == separator else "leave it out"
-            raise InputError(f"--{name} has no effect on {path}, where nothing is written so: {way}")
+    for name in (name for name, is_idle in idle.items() if is_idle and name in options.own):
+        way = "another --separator such as ';', if cells end there" if decimal == separator else "leave it out"
+        raise InputError(f"--{name} has no effect on {path}, where nothing is written so: {way}")
     return pandas.DataFrame(columns, cells.index)
 
 
@@ -391,13 +376,6 @@ def _grouped(decimal: str, thousands: str) -> tuple[str, str]:
 
 def numbers_of_text(cells: Any, decimal: str, thousands: str | None) -> Any:
     """Return the numbers that cells write with these signs, NaN where a cell is none: 1,23 is not 123."""
-    import pandas
-
-    values = cells.to_numpy(object)
-    if decimal == "." and not thousands and not any("_" in cell for cell in values if isinstance(cell, str)):
-        for dtype in np.int64, np.float64:  # ten times as fast as to_numeric
-            with suppress(ValueError, OverflowError):
-                return pandas.Series(values.astype(dtype), cells.index)
     if thousands:
         sign, number = _grouped(decimal, thousands)
         cells = cells.mask(cells.str.fullmatch(number, na=False), cells.str.replace(sign, "", regex=True))

@@ -6,6 +6,8 @@ import base64
 import html
 import io
 import warnings
+from pathlib import Path
+from string import Template
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,28 +17,11 @@ from torch_lapeig.command.columns import Used
 from torch_lapeig.plots import colours_of, plot_embedding, plot_spectrum
 
 SMALLEST = 8  # pixels of a side of an image
-CHANNELS = (1, 3, 4)  # grey, colours, colours with transparency
+CHANNELS = {1, 3, 4}  # grey, colours, colours with transparency
 MOST = 200  # classes that have a colour each on the page
 GREY = "#7b7b7b"  # of text in pictures: on white and on black
 OF_TEXT = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
-HEAD = '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
-STYLE = """<style>
-:root { color-scheme: light dark }
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 1rem auto; padding: 0 1rem }
-th, td { padding: .25rem .8rem .25rem 0; border-bottom: 1px solid #8885; vertical-align: top; text-align: left }
-td:last-child, h1, li { overflow-wrap: anywhere } .wide { overflow-x: auto } img { max-width: 100%; min-width: 46rem }
-.key { columns: 9rem; list-style: none; padding: 0 } .key i { display: inline-block; width: .8em; height: .8em }
-.bar { height: 1rem; max-width: 20rem } select { font: inherit; margin-right: 1rem }
-@media (prefers-color-scheme: dark) { body { background: #121212; color: #ddd } }
-</style>"""
-SCRIPT = """<script>
-for (const menu of document.querySelectorAll("select")) menu.onchange = () => {
-  const find = name => Bokeh.documents[0].get_model_by_name(name), source = find("points").data_source
-  source.data = {...source.data, [menu.id]: source.data[menu.value]}
-  find("axis " + menu.id).axis_label = menu.value
-  find("plot").reset.emit()
-}
-</script>"""
+PAGE = Path(__file__).with_name("report.html")
 
 
 class Section(NamedTuple):
@@ -79,7 +64,8 @@ def of_answer(answer: Answer) -> list[Section]:
         largest = first + int(gaps[first:].argmax())
         words = f"The largest relative gap, {gaps[largest]:.1%}, is after column {largest + 1}"
         said.insert(0, f"{words}: the larger it is, the less noise of the points changes the columns up to it.")
-    chosen = Section("What was chosen, and why", list(answer.choices), ("choice", "value", "reason"))
+    choices: Any = [(choice, str(value), why) for choice, (value, why) in answer.choices.items()]
+    chosen = Section("What was chosen, and why", choices, ("choice", "value", "reason"))
     table = Section("Eigenvalues", [*rows], ("column", "eigenvalue", "relative gap", "residual"))
     return [chosen, table, *([Section("What to know", [(line,) for line in said])] if said else [])]
 
@@ -89,18 +75,18 @@ def picture(answer: Answer, used: Used, labels: Any, name: str) -> bytes:
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
-    y, images, shape = answer.module.embedding_.numpy(), None, used.shape
+    y, shape = answer.module.embedding_.numpy(), used.shape
+    images: Any = used.x.reshape(len(y), *shape) if len(shape) in (2, 3) else None
     if len(shape) == 3 and shape[0] in CHANNELS and shape[2] not in CHANNELS:
-        images = np.moveaxis(used.x.reshape(len(y), *shape), 1, -1)
-    elif len(shape) == 2 or (len(shape) == 3 and shape[2] in CHANNELS):
-        images = used.x.reshape(len(y), *shape)
+        images = np.moveaxis(images, 1, -1)
+    has_images = images is not None and {*images.shape[3:]} <= CHANNELS and min(images.shape[1:3]) >= SMALLEST
     pairs, colours = [(0, 1), (2, 3)] if y.shape[1] > 3 else [(0, min(1, y.shape[1] - 1))], dict.fromkeys(OF_TEXT, GREY)
     with rc_context(colours), warnings.catch_warnings():  # type: ignore[arg-type]
         warnings.simplefilter("ignore")  # of signs that the font lacks
         figure = Figure(figsize=(13, 4.8), layout="constrained")
         *clouds, last = figure.subplots(1, len(pairs) + 1, width_ratios=[4] * len(pairs) + [2])
         for pair, axes in zip(pairs, clouds, strict=True):
-            drawn = images if axes is clouds[0] and images is not None and min(images.shape[1:3]) >= SMALLEST else None
+            drawn = images if has_images and axes is clouds[0] else None
             legend: Any = {"name": name.replace("$", r"\$"), "legend": axes is clouds[-1]}
             plot_embedding(y, labels, columns=pair, images=drawn, axes=axes, **legend)
             axes.set_title(f"columns {pair[0] + 1} and {pair[1] + 1}")
@@ -110,44 +96,35 @@ def picture(answer: Answer, used: Used, labels: Any, name: str) -> bytes:
     return file.getvalue()
 
 
-def scatter(y: Any, index: Any, more: dict[str, Any], name: str) -> str:
-    """Return two columns as HTML that loads nothing: the mouse shows a point's names, and menus choose columns."""
+def page(title: str, answer: Answer, used: Used, more: dict[str, Any], name: str, png: bytes) -> bytes:
+    """Return the report as one HTML file that loads nothing: the mouse shows a point's names, menus choose columns."""
     from bokeh.embed import components
     from bokeh.plotting import ColumnDataSource, figure
     from bokeh.resources import Resources
     from matplotlib.colors import to_hex
 
+    y, index = answer.module.embedding_.numpy(), used.index
     of_points, _, classes, scale = colours_of(next(iter(more.values()), None), len(y), MOST)
     data: dict[str, Any] = {f"column {i + 1}": column for i, column in enumerate(y.T)}
-    names, first = list(data), {"x": "column 1", "y": f"column {min(2, y.shape[1])}"}
-    data |= {axis: data[column] for axis, column in first.items()} | {"index": index.astype(str).tolist()}
-    data |= {key: [str(label) for label in labels] for key, labels in more.items()}
-    data["colour"] = [to_hex(colour) for colour in of_points]
+    menu, first = "".join(f"<option>{column}</option>" for column in data), [*data][:2]
     tips = [(str(index.name or "row"), "@index"), *((name if key == "label" else key, f"@{key}") for key in more)]
     plot = figure(height=480, sizing_mode="stretch_width", tooltips=tips, active_scroll="wheel_zoom", name="plot")
     plot.background_fill_color = plot.border_fill_color = plot.outline_line_color = None
-    plot.grid.grid_line_alpha, menus = 0.3, ""
-    for key, axis, title in ("x", plot.xaxis, "across"), ("y", plot.yaxis, "up"):
-        axis.name, axis.axis_label, axis.axis_label_text_color = f"axis {key}", first[key], GREY
+    plot.grid.grid_line_alpha = 0.3
+    for key, axis, column in ("x", plot.xaxis, first[0]), ("y", plot.yaxis, first[-1]):
+        data[key], axis.name, axis.axis_label, axis.axis_label_text_color = data[column], f"axis {key}", column, GREY
         axis.major_label_text_color = axis.axis_line_color = GREY
-        options = "".join(f"<option{' selected' * (column == first[key])}>{column}</option>" for column in names)
-        menus += f'<label>{title} <select id="{key}">{options}</select></label>'
+    data |= {key: [str(label) for label in labels] for key, labels in more.items()}
+    data |= {"index": index.astype(str).tolist(), "colour": [to_hex(colour) for colour in of_points]}
     plot.scatter("x", "y", source=ColumnDataSource(data), color="colour", name="points")
-    library = Resources(mode="inline", components=["bokeh"]).render()
-    legend = f"<h3>{html.escape(name)}</h3><ul class=key>"
-    for kind, colour in classes.items():
-        legend += f'<li><i style="background:{to_hex(colour)}"></i> {html.escape(kind)}'
+    legend = f"<h3>{html.escape(name)}</h3>" if more else ""
+    keys = (f'<li><i style="background:{to_hex(colour)}"></i> {html.escape(kind)}' for kind, colour in classes.items())
+    legend += f"<ul class=key>{''.join(keys)}</ul>"
     if scale is not None:
         stops, (low, high) = ",".join(to_hex(scale.cmap(i / 8)) for i in range(9)), scale.get_clim()
         legend += f'<div class=bar style="background:linear-gradient(to right,{stops})"></div>{low:.6g} to {high:.6g}'
-    return "".join([library, "<p>", menus, *components(plot), f"{legend}</ul>" if more else "", SCRIPT])
-
-
-def page(title: str, answer: Answer, used: Used, more: dict[str, Any], name: str, png: bytes) -> bytes:
-    """Return the report as one HTML file, with the picture and the scatter inside."""
     before, after = ("".join(s.html() for s in sections) for sections in (of_input(used), of_answer(answer)))
-    image = f'<img alt="columns and eigenvalues" src="data:image/png;base64,{base64.b64encode(png).decode()}">'
-    plot, title = scatter(answer.module.embedding_.numpy(), used.index, more, name), html.escape(title)
-    body = f"<h1>{title}</h1>{before}<h2>Picture</h2><div class=wide>{image}</div><h2>Two columns to choose</h2>{plot}"
-    text = f'<!doctype html><html lang="en">{HEAD}<title>{title}</title>{STYLE}{body}{after}</html>\n'
-    return text.encode("utf-8", "replace")
+    parts = {"title": html.escape(title), "before": before, "after": after, "columns": menu, "legend": legend}
+    parts |= {"library": Resources(mode="inline", components=["bokeh"]).render(), "scatter": "".join(components(plot))}
+    filled = Template(PAGE.read_text("utf-8")).substitute(parts, picture=base64.b64encode(png).decode())
+    return filled.encode("utf-8", "replace")

@@ -94,8 +94,6 @@ def eigh(matrix: Tensor) -> AllPairs:
     Args:
         matrix: ``(..., N, N)``, float32, float64, complex64 or complex128; half precision is taken as float32.
 
-    Raises: TypeError: another type or dtype. ValueError: not square, not finite, or not symmetric (Hermitian).
-
     >>> matrix = torch.eye(3, dtype=torch.float64, requires_grad=True)
     >>> pairs = eigh(matrix)
     >>> pairs.matrix_function(torch.log).trace().backward()

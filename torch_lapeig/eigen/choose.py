@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+import torch
 
 from torch_lapeig.eigen.operator import Operator
 from torch_lapeig.eigen.solvers.chebyshev import ChebyshevSubspace
@@ -31,6 +32,24 @@ LARGE_WITHOUT_LOOPS = 5_000  # nodes from which on torch takes seconds more than
 MESH_SHARE = 0.5  # share of inner nodes of a ball from which on a graph is a mesh: of a curve, a surface or a body
 
 
+def solves_all_pairs(graphs: int, nodes: int, device: torch.device) -> bool:
+    """Return whether `eigh` of so many small graphs takes less time than Chebyshev filters."""
+    if device.type == "cpu":
+        # One graph of 270 nodes, or 64 of 68. Milliseconds of a layer's forward and backward with filters and with
+        # `eigh`: one set of 300 points 17.6 and 22.3, of 400 19 and 30, 8 of 200 30 and 34.
+        return graphs * nodes**3 <= 2e7
+    # On accelerators `eigh` takes about 9 µs for each row. Filters take 40 ms for their launches, whatever the size of
+    # small graphs (milliseconds of `eigh` and filters on an H200: one of 500 nodes 4.6 and 45, 32 of 256 65 and 40).
+    return nodes <= tuning.EIGH_NODES or (nodes <= tuning.DENSE_EIGH_NODES and graphs * nodes <= 4800)
+
+
+def is_small(graphs: int, nodes: int, device: torch.device) -> bool:
+    """Return whether graphs of so many nodes are solved as a dense batch."""
+    # Graphs of up to 64 nodes are faster dense, whatever their number. A matrix of 2²⁴ numbers takes 128 MiB, and some
+    # ten matrices are held at a time.
+    return (nodes <= 64 or solves_all_pairs(graphs, nodes, device)) and graphs * nodes**2 <= 2**24
+
+
 class Choice(NamedTuple):
     """Solvers to try one after the other, until one converges, and the reason for them.
 
@@ -55,7 +74,7 @@ def choose(operator: Operator, k: int) -> Choice:
         first = (Krylov(),) if batch == 1 else ()
         return Choice((*first, ChebyshevSubspace()), "a matrix that is known only by its products")
     # One small graph does not send a batch of large ones to `eigh`, unless it has too few nodes for k pairs.
-    if tuning.solves_all_pairs(batch, n, operator.device) or n < 4 * block or operator.fewest_active <= k:
+    if solves_all_pairs(batch, n, operator.device) or n < 4 * block or operator.fewest_active <= k:
         return Choice((Eigh(),), "all pairs of small graphs at once")
     is_sparse = operator.is_sparse
     if is_sparse and (batch == 1 or n > tuning.BATCHED_NODES):
@@ -113,8 +132,8 @@ def choose_for_graph(operator: SymmetricOperator, k: int) -> Choice:
     is_mesh = interior_fraction(graph) >= (0.72 if n <= tuning.BATCHED_NODES else MESH_SHARE)
     # Multiplications of factors over n times the entries of the matrix: surfaces have 0.02 to 0.13 whatever their size,
     # bodies 0.3 and more.
-    within = Limits(work=0.2 * n * len(graph))
-    memory = tuning.budget_of(operator.device).factors
+    within = Limits(work=0.2 * n * len(graph.col))
+    memory = tuning.BUDGETS["cpu"].factors
     if is_mesh and (structure := shifted(operator, 0.0, "Auto()").structure(within, memory)) is not None:
         reason = f"a mesh with {structure.entries / n:.3g} entries a row in its factors"
         return Choice((FACTORS, iterative, last), reason)
@@ -124,7 +143,7 @@ def choose_for_graph(operator: SymmetricOperator, k: int) -> Choice:
 
 def is_thin(graph: SparsePattern) -> bool:
     """Return whether a graph is nearly a tree, whose factors do not fill in: at most 2.5 neighbours a node."""
-    return len(graph) <= 2.5 * graph.total
+    return len(graph.col) <= 2.5 * graph.total
 
 
 def interior_fraction(graph: SparsePattern) -> float:
@@ -137,7 +156,7 @@ def interior_fraction(graph: SparsePattern) -> float:
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import breadth_first_order
 
-    rows = csr_array((np.ones(len(graph)), graph.col.numpy(), graph.crow.numpy()), shape=(n, n))
+    rows = csr_array((np.ones(len(graph.col)), graph.col.numpy(), graph.crow.numpy()), shape=(n, n))
     last = breadth_first_order(rows, 0, return_predecessors=False)[-1]
     ball = breadth_first_order(rows, last, return_predecessors=False)[:size]
     if len(ball) < size:  # all of a component

@@ -17,16 +17,15 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from torch_lapeig.eigen.gradient.system import GradientOptions
 from torch_lapeig.eigen.laplacian import Normalization
 from torch_lapeig.eigen.operator import allowed_residual
-from torch_lapeig.eigen.problem import Problem, Solution
+from torch_lapeig.eigen.problem import Differentiated, Problem, Solution
 from torch_lapeig.eigen.solve import Eigenpairs, Solve, differentiable
 from torch_lapeig.eigen.solvers.blocks import eigh_of_batch
 from torch_lapeig.eigen.solvers.dense import Eigh
 from torch_lapeig.eigen.solvers.solver import RitzPairs
 from torch_lapeig.eigen.symmetric import SymmetricOperator
-from torch_lapeig.graph.pattern import DensePattern, signs
+from torch_lapeig.graph.pattern import DensePattern
 from torch_lapeig.support import checks, precision
 from torch_lapeig.support.checks import primal
 
@@ -38,53 +37,51 @@ class DenseGraphs(NamedTuple):
     diagonal: Tensor  # c ``(B, N)``, 1 or the degrees; 0 for nodes that take no part
     active: Tensor  # bool ``(B, N)``, nodes that take part
     ground: Tensor  # ``(B, N)``, in proportion to the null vector of a whole graph, D^½ 1 or 1; without gradients
+    bound: Tensor  # ``(B,)``, of the spectrum
+    factor: Tensor  # ``(B, N)``, by which vectors are multiplied, D^-½; or `diagonal` or `ground`, of ones
 
 
 def dense_from_normalized(values: Tensor, scale: Tensor, active: Tensor) -> DenseGraphs:
     """Return the dense graphs with ``values`` D^-½ W D^-½, given also ``scale`` D^-½."""
-    return DenseGraphs(values, active.to(values.dtype), active, torch.where(active, primal(scale).reciprocal(), 0))
+    ground = torch.where(active, primal(scale).reciprocal(), 0)
+    return DenseGraphs(values, active.to(values.dtype), active, ground, ground.new_full(ground.shape[:1], 2), scale)
 
 
-def normalized_graphs(affinity: Tensor, active: Tensor, normalization: Normalization) -> tuple[DenseGraphs, Tensor]:
-    """Return the graphs of affinities ``(B, N, N)``, and the factor ``(B, N)`` of their vectors."""
+def normalized_graphs(affinity: Tensor, active: Tensor, normalization: Normalization) -> DenseGraphs:
+    """Return the graphs of affinities ``(B, N, N)``."""
     degrees = affinity.sum(2)
     if normalization == "unnormalized":
         one = active.to(affinity.dtype)
-        return DenseGraphs(affinity, degrees, active, one), one
+        return DenseGraphs(affinity, degrees, active, one, 2 * primal(degrees).amax(1), one)
     scale = torch.where(active, degrees, 1).rsqrt() * active
-    values = scale[:, :, None] * affinity * scale[:, None, :]
-    graphs = dense_from_normalized(values, scale, active)
-    return graphs, graphs.diagonal if normalization == "symmetric" else scale
+    graphs = dense_from_normalized(scale[:, :, None] * affinity * scale[:, None, :], scale, active)
+    return graphs._replace(factor=graphs.diagonal) if normalization == "symmetric" else graphs
 
 
-def small_eigenpairs(
-    graphs: DenseGraphs, factor: Tensor, k: int, gradient: GradientOptions, solve: Solve
-) -> Eigenpairs | None:
-    """Return the ``k`` < N smallest pairs of each graph, with gradients; None where a graph is not plain."""
-    values, diagonal, ground, active = graphs.values, graphs.diagonal, graphs.ground, graphs.active
-    bound, info = 2 * primal(diagonal).amax(1), torch.finfo(gradient.dtype)
+def small_eigenpairs(graphs: DenseGraphs, k: int, dtype: torch.dtype, solve: Solve) -> Eigenpairs | None:
+    """Return the ``k`` < N smallest pairs of each graph, for a dtype, with gradients; None where one is not plain."""
+    (values, diagonal, active, ground, bound, factor), info = graphs, torch.finfo(dtype)
     # Graphs have edges, degrees are finite, and neither derivatives nor D^-½ magnify round-off.
     extremes = torch.where(active, ground, ground.amax(1, keepdim=True)).aminmax()  # 0 of a graph without edges
-    low, high, most = torch.stack([*extremes, bound.amax()]).tolist()
+    low, high, most = precision.synchronise(*extremes, bound.amax())
     is_in_range = info.tiny**0.125 < low and high < info.max**0.125 and most < torch.inf
     if not is_in_range or low <= torch.finfo(torch.float64).eps ** 0.375 * high:
         return None
-    operator = SymmetricOperator(
-        DensePattern(diagonal.shape), values, diagonal, bound, None, active, of_affinities=True, trusted=True
-    )
+    pattern, bare = DensePattern(diagonal.shape), primal(factor)
+    operator = SymmetricOperator(pattern, values, diagonal, bound, None, active, of_affinities=True, trusted=True)
     count = values.shape[1] if checks.needs_derivatives(values, diagonal) else k
     with torch.no_grad():
         null = ground / torch.linalg.vector_norm(ground, dim=1, keepdim=True)
         problem = Problem(operator.frozen(), k, solve.allowed(values.dtype, values.dtype))
-        checked = _solution(problem, count, null, primal(factor), gradient.dtype)
+        checked = _solution(problem, count, null, bare, dtype)
     if checked is None:
         return None
     solution, residuals = checked
-    found = differentiable(operator, solution, dataclasses.replace(gradient, factor=primal(factor)))
-    found = found._replace(vectors=factor[..., None] * found.vectors)
+    vectors, projected = differentiable(operator, solution, solve.gradient_options(dtype, bare))
+    found = Differentiated(factor[..., None] * vectors, projected)
     is_plain = factor is diagonal or factor is ground  # of ones: no factor
-    pairs = Eigenpairs.of(dataclasses.replace(solution, residuals=residuals), found, gradient.dtype)
-    return dataclasses.replace(pairs, inner_product="identity" if is_plain else "degrees")
+    pairs = Eigenpairs.of(solution, found, dtype)
+    return dataclasses.replace(pairs, residuals=residuals, inner_product="identity" if is_plain else "degrees")
 
 
 def _solution(
@@ -100,10 +97,9 @@ def _solution(
     matrix -= operator.values
     # Below the spectrum, the null vector mixes with no vector of a small eigenvalue.
     shifted = torch.baddbmm(matrix, (bound[:, None] * null)[..., None], null[:, None], alpha=-1)
-    values, vectors = eigh_of_batch(shifted, count)
+    values, vectors = eigh_of_batch(shifted, count, factor)
     values[:, 0], vectors[:, :, 0] = 0, null
     wanted, known, gap = vectors[:, :, :k], values[:, :k], values[:, k] - values[:, k - 1]
-    wanted *= signs(factor[..., None] * wanted)
     residuals = _residuals(matrix, known, wanted)
     converged = residuals.amax(1) <= allowed_residual(problem.tolerance, gap, operator.round_off)
     is_connected = (values[:, 1] > 1e-9 * bound) & (values[:, k] <= 1.5 * bound)  # certainly, and k + 1 nodes take part

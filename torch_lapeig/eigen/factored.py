@@ -94,8 +94,8 @@ class FactoredCosine(Operator):
         loops: whether the diagonal of W, all ones, stays. With it eigenvalues are at most 1, without it at most 2.
         similarity: ``"cosine"``, for X ≥ 0; ``"shifted"``: (1 + cos)/2 in its place, for rows of any signs.
 
-    Raises: TypeError, ValueError: another kind or dtype of X; no rows; NaN or Inf; an entry below zero for
-    ``"cosine"``; columns of CSR that are not ascending; in `eigenpairs`, X that has changed in place.
+    Raises: ValueError: an entry below zero for ``"cosine"``; columns of CSR that are not ascending; in `eigenpairs`, X
+    that has changed in place.
 
     >>> from torch_lapeig import eigenpairs
     >>> counts = torch.tensor([[3.0, 1, 0], [2, 1, 0], [0, 1, 4], [0, 0, 2]])

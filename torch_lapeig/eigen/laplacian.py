@@ -63,8 +63,6 @@ class Laplacian:
     Attributes:
         shape: ``(N,)`` for one graph, ``(B, N)`` for a batch.
 
-    Raises: TypeError, ValueError: no `Graph`, an unknown ``normalization``.
-
     >>> pair = Graph.from_dense(torch.tensor([[0.0, 2.0], [2.0, 0.0]]))
     >>> Laplacian(pair, "unnormalized").to_dense()
     tensor([[ 2., -2.],

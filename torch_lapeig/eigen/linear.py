@@ -43,8 +43,7 @@ def solve_linear(operator: SymmetricOperator | Laplacian, rhs: Tensor) -> Tensor
     Returns: Z of the shape of B; with a `ConvergenceWarning` where the residual of a column is above 1e-12 of its norm
     and above round-off. Of a Laplacian Z = L⁺ B, by the pseudo-inverse: its columns sum to 0 on each component, too.
 
-    Raises: TypeError: another type, not float64. ValueError: another shape, null vectors that are not constant; a
-    right-hand side beside a Laplacian that does not sum to 0.
+    Raises: ValueError: null vectors that are not constant; a right-hand side beside a Laplacian that does not sum to 0.
 
     >>> from torch_lapeig.graph.pattern import DensePattern
     >>> matrix = torch.tensor([[0.0, 0.5], [0.5, 0.0]], dtype=torch.float64)
@@ -94,8 +93,6 @@ def resistance_distances(graph: Graph, pairs: Tensor | None = None, *, commute_t
 
     Returns: ``(P,)``, of the dtype of the weights: 0 from a node to itself, infinite between components; with a
     `ConvergenceWarning` where the range of the weights leaves round-off.
-
-    Raises: TypeError, ValueError: no `Graph`, a batch, weights that are not symmetric, numbers out of range.
 
     >>> triangle = Graph.from_dense(torch.ones(3, 3, dtype=torch.float64).fill_diagonal_(0))
     >>> resistance_distances(triangle, torch.tensor([[0], [1]]))

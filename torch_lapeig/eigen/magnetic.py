@@ -39,9 +39,6 @@ class MagneticLaplacian:
         graph, normalization: as given. q: tensor ``()`` or ``(Q,)`` in the dtype of the weights.
         shape: ``(N,)``, ``(B, N)``, ``(Q, N)`` or ``(B, Q, N)``.
 
-    Raises: TypeError, ValueError: no `DirectedGraph`, no nodes, a ``q`` that is not finite, an unknown
-    ``normalization``.
-
     >>> # a directed triangle
     >>> arcs = torch.tensor([[0, 1, 2], [1, 2, 0]])
     >>> laplacian = MagneticLaplacian(DirectedGraph.from_edge_index(arcs), q=1 / 3)
@@ -130,8 +127,7 @@ class MagneticLaplacian:
             vectors of simple eigenvalues, and at multiple eigenvalues for functions that do not depend on the basis of
             an eigenspace, as in `torch_lapeig.eigenpairs`: Y φ(projected) Yᴴ.
 
-        Raises: TypeError, ValueError: k out of range, an option that is unknown or refused. ConvergenceError: with
-        ``on_failure="raise"``, or where a solver has missed a copy of an eigenvalue.
+        Raises: ConvergenceError: with ``on_failure="raise"``, or where a solver has missed a copy of an eigenvalue.
         """
         solve = Solve.of(solve, **options)
         pairs = pairs_of_real_form(self.symmetric, self.shape, k, solve, fill)

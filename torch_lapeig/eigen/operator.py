@@ -149,10 +149,15 @@ class Operator:
         """Return the number of active nodes of each graph, int64 ``(B,)``."""
         return self.nodes.sum(self.active.sum(1))
 
-    @property
+    @cached_property
     def fewest_active(self) -> int:
         """Return the smallest number of active nodes of a graph of the batch."""
-        return int(self.active_count.min())
+        return self._numbers[0]
+
+    @cached_property
+    def _numbers(self) -> list[int]:
+        """Return the fewest active nodes and the most null vectors of a graph."""
+        return [int(self.active_count.min()), int(self.nullity.max())]
 
     @property
     def above(self) -> Tensor:
@@ -170,10 +175,10 @@ class Operator:
         """Return the number of known null vectors, int64 ``(B,)``."""
         return torch.zeros(self.batch_size, dtype=torch.int64, device=self.device)
 
-    @property
+    @cached_property
     def most_null(self) -> int:
         """Return the largest number of known null vectors of a graph of the batch."""
-        return int(self.nullity.max())
+        return self._numbers[1]
 
     def null_vectors(self, m: int) -> Tensor:
         """Return the first ``m`` of an orthonormal basis of the known null vectors, ``(B, N, m)``; zeros beyond."""

@@ -110,12 +110,9 @@ class Solution:
     @classmethod
     def of(cls, operator: Operator, solver: Solver, ritz: RitzPairs, k: int, **facts: Any) -> Solution:
         """Return the first k pairs of a solver, beside guards, with facts; by default all are there and resolved."""
-        values, guard_values = ritz.values.tensor_split([k], 1)
-        vectors, guard_vectors = ritz.vectors.tensor_split([k], 2)
-        every = torch.ones_like(values, dtype=torch.bool)
-        parts: dict[str, Any] = {"values": values, "vectors": vectors, "guard_values": guard_values}
-        parts |= {"guard_vectors": guard_vectors, "present": every, "resolved": every[:, 0], "faint": ~every[:, 0]}
-        return cls(operator, solver, ritz, **parts | facts)
+        every = torch.ones_like(ritz.values[:, :k], dtype=torch.bool)
+        pairs = (ritz.values[:, :k], ritz.vectors[..., :k], every, ritz.values[:, k:], ritz.vectors[..., k:])
+        return cls(operator, solver, ritz, *pairs, **{"resolved": every[:, 0], "faint": ~every[:, 0]} | facts)
 
     def part(self, graphs: slice) -> Solution:
         """Return the pairs of some graphs of the batch, one after the other."""

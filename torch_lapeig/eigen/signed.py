@@ -28,8 +28,6 @@ class SignedLaplacian(SymmetricOperator):
             cancels as in a `Laplacian`; a negative one adds 2 |W_ii| to the diagonal.
         normalization: ``"symmetric"``, with a spectrum in [0, 2], or ``"unnormalized"``.
 
-    Raises: TypeError, ValueError: no `SignedGraph`, no nodes, an unknown ``normalization``.
-
     >>> # a triangle with one negative edge: not balanced
     >>> weight = torch.tensor([[0.0, 1.0, -1.0], [1.0, 0.0, 1.0], [-1.0, 1.0, 0.0]])
     >>> from torch_lapeig import eigenpairs

@@ -33,6 +33,7 @@ from torch_lapeig.support.progress import Progress, bar
 
 End = Literal["smallest", "largest", "nearest"]
 InnerProduct = Literal["identity", "degrees", "mass", "similarity"]
+NUMBERS, FLAGS = ("values", "vectors", "projected", "residuals", "gap"), ("converged", "resolved")  # of `Eigenpairs`
 Mass = tuple[Tensor | None, SymmetricOperator | None]  # M^½ of M = diag(M^½)², or M as a form
 
 
@@ -108,22 +109,20 @@ class Eigenpairs:
     @classmethod
     def stacked(cls, items: Sequence[Eigenpairs]) -> Eigenpairs:
         """Return the pairs of single problems as the pairs of a batch."""
-        names = ("values", "vectors", "projected", "residuals", "gap", "converged", "resolved")
-        parts: dict[str, Any] = {name: torch.stack([getattr(item, name) for item in items]) for name in names}
+        parts: dict[str, Any] = {name: torch.stack([getattr(item, name) for item in items]) for name in NUMBERS + FLAGS}
         return dataclasses.replace(items[0], **parts, iterations=max(item.iterations for item in items))
 
     def item(self, b: int, n: int) -> Eigenpairs:
         """Return the pairs of one graph of a batch, of n nodes."""
-        names = ("values", "projected", "residuals", "gap", "converged", "resolved")
-        parts = {name: getattr(self, name)[b] for name in names}
-        return dataclasses.replace(self, vectors=self.vectors[b, :n], **parts)
+        parts = {name: getattr(self, name)[b] for name in NUMBERS + FLAGS}
+        return dataclasses.replace(self, **parts | {"vectors": self.vectors[b, :n]})
 
-    def reshaped(self, lead: tuple[int, ...], dtype: torch.dtype) -> Eigenpairs:
-        """Return the pairs of a batch with another batch axis, ``()`` or ``(B,)``, in a dtype."""
-        numbers = ("values", "vectors", "projected", "residuals", "gap")
-        parts = {name: getattr(self, name).to(dtype) for name in numbers}
-        parts |= {"converged": self.converged, "resolved": self.resolved}
-        return dataclasses.replace(self, **{name: x.reshape((*lead, *x.shape[1:])) for name, x in parts.items()})
+    def reshaped(self, lead: tuple[int, ...], dtype: torch.dtype, **kind: Any) -> Eigenpairs:
+        """Return the pairs of a batch, ``()`` or ``(B,)`` by ``lead``, in a dtype, and what kind of pairs they are."""
+        parts = {name: getattr(self, name) for name in NUMBERS + FLAGS}
+        parts |= {name: parts[name].to(dtype) for name in NUMBERS}
+        parts = parts if lead else {name: x[0] for name, x in parts.items()}
+        return dataclasses.replace(self, **parts, **kind)
 
 
 @dataclass(frozen=True)
@@ -188,7 +187,7 @@ class Solve:
     loss_dtype: torch.dtype | None = None
 
     def __post_init__(self) -> None:
-        checks.check_function(self.solver, "solver", "a solver such as Eigh()")
+        checks.check_function(self.solver, "solver", "a solver such as Eigh() (a mass has its name, mass=)")
         for name in ("tolerance", "backward_tolerance", "cluster_width"):
             if (value := getattr(self, name)) is not None:
                 checks.set_frozen(self, **{name: checks.check_positive(value, name)})
@@ -287,9 +286,8 @@ def eigenpairs(
     that depends on this choice, or a cut after pair k that splits a cluster. A `ConvergenceWarning` reports a failed
     linear solve of the backward pass. Forward mode follows the same rule.
 
-    Raises: TypeError, ValueError: no nodes, a matrix that is not symmetric, k out of range, an unknown option; a mass
-    of another dtype or shape, not positive and finite, so small that eigenvalues overflow, or beside a normalised
-    Laplacian. ConvergenceError: with ``on_failure="raise"``. ImportError: a progress bar without tqdm.
+    Raises: ValueError: a mass so small that eigenvalues overflow, or beside a normalised Laplacian. ConvergenceError:
+    with ``on_failure="raise"``.
 
     >>> path = Graph.from_edge_index(torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
     >>> # 1 − cos(πj/2)
@@ -370,7 +368,7 @@ def eigenpairs(
     if isinstance(exact, Laplacian) and exact.normalization != "symmetric":
         is_walk = exact.normalization == "random_walk" and mass is None
         product = "similarity" if exact.graph.similarity is not None else "degrees" if is_walk else product
-    return dataclasses.replace(pairs.reshaped(operator.shape[:-1], given.dtype), inner_product=product, which=end)
+    return pairs.reshaped(operator.shape[:-1], given.dtype, inner_product=product, which=end)
 
 
 def _mask_of(fixed: Any, shape: tuple[int, ...], operator: Operator) -> Tensor:
@@ -424,7 +422,8 @@ def _pairs_of(
         found = _with_trivial(exact, operator, root, found, solution)
     if factor is not None:
         found = _with_factor(exact if end == "smallest" else None, operator, factor, found, solution)
-    return _filled(Eigenpairs.of(solution, found, dtype), solution, k)
+    pairs = Eigenpairs.of(solution, found, dtype)
+    return pairs if k <= operator.fewest_active else _filled(pairs, solution, k)
 
 
 def pairs_of_real_form(
@@ -616,8 +615,6 @@ def component_eigenpairs(
 
     Returns: The components of two or more nodes, in the order of their first nodes; isolated nodes have no eigenpairs.
 
-    Raises: TypeError, ValueError: no `Graph`, k < 1, an unknown normalization, and the errors of `eigenpairs`.
-
     >>> pair = torch.tensor([[0.0, 1.0], [1.0, 0.0]])
     >>> graph = Graph.from_dense(torch.block_diag(pair, pair))
     >>> [len(part.pairs.values) for part in component_eigenpairs(graph, 2)]
@@ -654,8 +651,6 @@ def _progress_function(progress: Progress | bool, scale: float) -> Iterator[Prog
 
 def _filled(pairs: Eigenpairs, s: Solution, k: int) -> Eigenpairs:
     """Return ``k`` pairs, of which a graph may lack the last; see ``fill`` of `eigenpairs`."""
-    if k <= s.operator.fewest_active:
-        return pairs
     pad, more = torch.nn.functional.pad, k - s.values.shape[1]
     present = pad(s.present, (0, more))
     projected = pad(pairs.projected, (0, more, 0, more))

@@ -90,9 +90,6 @@ def svd(
     ``U @ projected @ Vh``; a `DegeneracyWarning` reports others. Singular values up to 50 eps σ₁ count as 0: they have
     no gradient (the nuclear norm has its shortest subgradient), and their vectors just stay orthogonal to the others.
 
-    Raises: TypeError, ValueError: another type, dtype or shape, NaN, k out of range; see `eigenpairs`,
-    `FunctionOperator`.
-
     >>> matrix = torch.eye(3, dtype=torch.float64, requires_grad=True)
     >>> svd(matrix).S.sum().backward()  # at equal singular values
     >>> matrix.grad.diagonal().round(decimals=6)

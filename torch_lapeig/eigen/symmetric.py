@@ -114,8 +114,7 @@ class SymmetricOperator(Operator):
         given: dtype to which the entries were rounded; default: their own.
         constant_null: short for ``null=NullSpace.constant(diagonal)``: A 1 = 0.
 
-    Raises: TypeError, ValueError: other dtypes or shapes, values that are not symmetric, parts of ``null`` out of
-    range, a bound that is not finite or below an entry of the diagonal.
+    Raises: ValueError: values that are not symmetric, a bound below an entry of the diagonal.
 
     >>> from torch_lapeig import eigenpairs
     >>> from torch_lapeig.graph import DensePattern
@@ -206,16 +205,6 @@ class SymmetricOperator(Operator):
         return isinstance(self.pattern, SparsePattern)
 
     @cached_property
-    def fewest_active(self) -> int:
-        """Return the smallest number of active nodes of a graph of the batch."""
-        return self._numbers[0]
-
-    @cached_property
-    def most_null(self) -> int:
-        """Return the largest number of known null vectors of a graph of the batch."""
-        return self._numbers[1]
-
-    @cached_property
     def _numbers(self) -> list[int]:
         """Return fewest active nodes, most null vectors, longest row, unit diagonal, odd unit: one synchronisation."""
         longest = self.nullity.new_zeros(())
@@ -223,8 +212,7 @@ class SymmetricOperator(Operator):
             longest = self.pattern.crow.diff().max().to(longest)
         longest = self.pattern.maximum(longest)
         is_odd, is_unit = ~checks.are_near_one(checks.next_power(self.bound)).all(), (self.diagonal == 1).all()
-        numbers = (self.active_count.min(), self.nullity.max(), longest, is_unit, is_odd)
-        return [int(number) for number in torch.stack([number.long() for number in numbers]).tolist()]
+        return precision.synchronise(self.active_count.min(), self.nullity.max(), longest, is_unit, is_odd)
 
     @property
     def is_near_one(self) -> bool:

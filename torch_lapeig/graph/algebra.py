@@ -303,7 +303,7 @@ def multiply(
         parts = (matrix.crow_indices(), matrix.col_indices(), matrix.values())
         shape = (matrix.shape[0], y.shape[1])
         fits = (other is None or other.shape == shape) and (out is None or out.shape == shape)
-        if fits and native.csr_supported(*parts, *[x for x in (y, other, out) if x is not None]):
+        if fits and native.csr_supported(*parts, *filter(torch.is_tensor, (y, other, out))):
             out = y.new_empty(shape) if out is None else out
             native.product(*parts, y, out, other, times, plus)
             return out

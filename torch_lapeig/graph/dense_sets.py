@@ -8,13 +8,13 @@ import torch
 from torch import Tensor
 
 from torch_lapeig.graph.rules import KNN
-from torch_lapeig.graph.search.neighbors import nearest_neighbors
+from torch_lapeig.graph.search.neighbors import nearest_or_all
 from torch_lapeig.graph.weights import HeatKernel
 from torch_lapeig.support import checks
 
 
 def small_graph(x: Tensor, neighbors: object, weights: object, mask: Tensor | None) -> tuple[Tensor, Tensor] | None:
-    """Return D^-½ W D^-½ ``(B, N, N)`` and D^-½ ``(B, N)`` of sets of points ``(B, N, D)``, in float64, or None.
+    """Return D^-½ W D^-½ ``(B, N, N)`` and D^-½ ``(B, N)`` of one set of points or of a batch, in float64, or None.
 
     Gradients flow to the points and to a learnable bandwidth, in reverse mode only. Where copies of points make a
     bandwidth 0, values are not finite.
@@ -26,11 +26,14 @@ def small_graph(x: Tensor, neighbors: object, weights: object, mask: Tensor | No
         return None
     if checks.is_dual(x, weights.log_factor):
         return None
-    if (x.shape[1] if mask is None else int(mask.sum(1).min())) <= neighbors.k:
+    n, k = x.shape[-2], neighbors.k
+    if (n if mask is None else int(mask.sum(-1).min())) <= k:
         return None
-    index = _nearest(x.detach(), neighbors.k, mask)
+    index = _nearest(x, k, mask).reshape(-1, n, k)
     share, once = _shares(index, neighbors.symmetrize)
+    x = x if x.ndim == 3 else x[None]
     if mask is not None:
+        mask = mask.reshape(-1, n)
         index, share, once = index * mask[..., None], share * mask[..., None], once & mask[..., None]
         x = torch.where(mask[..., None], x, 0)
     places = (torch.arange(len(x), device=x.device)[:, None, None], index)
@@ -41,18 +44,18 @@ def small_graph(x: Tensor, neighbors: object, weights: object, mask: Tensor | No
     return values, scale
 
 
+@torch.no_grad()
 def _nearest(x: Tensor, k: int, mask: Tensor | None) -> Tensor:
-    """Return the nearest other points ``(B, N, k)``, on a device by a sort of all lengths: a tenth of the launches."""
+    """Return the nearest other points ``(..., N, k)``; on a device a sort of all takes a tenth of the launches."""
     if x.device.type == "cpu" or x.dtype != torch.float32:
-        return nearest_neighbors(x, k, mask=mask).indices
-    x = x if mask is None else torch.where(mask[..., None], x, 0)
-    checks.check_points(x, min_points=1, is_squared=True)
+        return nearest_or_all(x, k, "euclidean", mask, "exact", None).indices
     # Squares of float32 neither overflow nor underflow in float64.
-    lengths = torch.cdist(x.double(), x.double(), compute_mode="donot_use_mm_for_euclid_dist")
-    lengths.diagonal(dim1=1, dim2=2).fill_(torch.inf)
+    wide = checks.check_points(x, mask=mask, is_squared=True).double()
+    lengths = torch.cdist(wide, wide, compute_mode="donot_use_mm_for_euclid_dist")
+    lengths.diagonal(dim1=-2, dim2=-1).fill_(torch.inf)
     if mask is not None:
-        lengths.masked_fill_(~mask[:, None], torch.inf)
-    return lengths.sort(dim=2, stable=True).indices[..., :k]
+        lengths.masked_fill_(~mask[..., None, :], torch.inf)
+    return lengths.sort(stable=True).indices[..., :k]
 
 
 def _shares(index: Tensor, symmetrize: str) -> tuple[Tensor, Tensor]:
@@ -60,7 +63,7 @@ def _shares(index: Tensor, symmetrize: str) -> tuple[Tensor, Tensor]:
     graphs, n, _ = index.shape
     chosen = torch.zeros(graphs, n, n, dtype=torch.bool, device=index.device).scatter_(2, index, True)
     mutual = chosen.mT.gather(2, index)
-    is_first = ~mutual | (index > torch.arange(n, device=index.device)[:, None])
+    is_first = mutual <= (index > torch.arange(n, device=index.device)[:, None])  # False where the other one is
     if symmetrize == "mean":
         return torch.full_like(index, 0.5, dtype=torch.float64), is_first
     if symmetrize == "mutual":
@@ -100,8 +103,8 @@ class _Lengths(torch.autograd.Function):
     def backward(ctx: Any, *cotangents: Tensor) -> tuple[Tensor, None]:
         # For C = V + Vᵀ of the cotangents V: 2 (diag(C 1) − C) X, in float64, which autocast does not change.
         (x,) = ctx.saved_tensors
-        pull, centred = 2 * _both_ways(cotangents[0], ctx.places[1]), x - checks.primal(x).mean(1, keepdim=True)
-        return pull.sum(2, keepdim=True) * centred - pull @ centred, None
+        pull, centred = _both_ways(cotangents[0], ctx.places[1]), x - x.detach().mean(1, keepdim=True)
+        return torch.baddbmm(pull.sum(2, keepdim=True) * centred, pull, centred, beta=2, alpha=-2), None
 
 
 class _Normalized(torch.autograd.Function):

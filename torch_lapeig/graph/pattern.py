@@ -181,7 +181,7 @@ class PatternBase:
         """Return the lower median ``(total,)`` of the values on the edges of each group; 1 for an empty group."""
         if values.device.type != "cpu" or (group.diff() < 0).any():
             return algebra.kth_of_groups(values, group, total, None)
-        counts = [int(count) for count in group.bincount(minlength=total)]  # tolist fails in torch.func before 2.11
+        counts = [*map(int, group.bincount(minlength=total))]  # tolist fails in torch.func before 2.11
         parts = checks.primal(values).split(counts)
         medians = [part.median() if len(part) else part.new_ones(()) for part in parts]  # faster than sorting
         return algebra.with_equal_parts(torch.stack(medians), values, group)
@@ -300,7 +300,7 @@ class SparsePattern(PatternBase):
     @cached_property
     def has_hubs(self) -> bool:
         """Return whether nodes have so many edges that the processor's sequential sums of products lose digits."""
-        is_possible = self.row.device.type == "cpu" and min(len(self), self.shape[-1]) >= HUB_EDGES
+        is_possible = self.row.device.type == "cpu" and min(len(self.row), self.shape[-1]) >= HUB_EDGES
         return is_possible and int(self.crow.diff().max()) >= HUB_EDGES
 
     @cached_property
@@ -607,7 +607,7 @@ def checked_shape(shape: Any, name: str = "shape") -> tuple[int, ...]:
     checks.check_instance(shape, name, (tuple, list), "(N,) or (B, N)")
     if len(shape) not in (1, 2):
         raise ValueError(f"{name} must be (N,) or (B, N), got {tuple(shape)}")
-    sizes = tuple(checks.check_count(size, name, 0) for size in shape)
+    sizes = tuple(shape if isinstance(shape, torch.Size) else (checks.check_count(size, name, 0) for size in shape))
     most = math.isqrt(2**63 - 1)  # the number of an edge, row * total + col, fits int64
     if math.prod(sizes) > most:
         raise ValueError(f"{name} must be of at most {most} nodes, got {math.prod(sizes)}")

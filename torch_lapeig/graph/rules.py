@@ -500,7 +500,7 @@ def _by_rows(
     checks.check_outside_func(x, "x")
     if mask is not None:
         checks.check_mask(mask, x)
-    checks.check_points(x if mask is None else x.detach().nan_to_num(), min_points=1 if x.ndim == 3 else 2)
+    checks.check_points(x if mask is None else x.detach().nan_to_num())
     state, ends = x.new_zeros(math.prod(x.shape[:-1]), 2), [torch.zeros(2, 0, dtype=torch.int64, device=x.device)]
     for first, begin, rows in blocks_of_rows(rule.metric, checks.primal(x), mask):
         own, nodes = rows.diagonal(begin), slice(first + begin, first + begin + len(rows))

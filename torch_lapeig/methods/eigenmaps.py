@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from torch_lapeig.eigen import Auto, Eigenpairs, Laplacian, Solve, Solver, eigenpairs
+from torch_lapeig.eigen.choose import is_small
 from torch_lapeig.eigen.dense_sets import dense_from_normalized, small_eigenpairs
 from torch_lapeig.eigen.gradient.matrix_functions import function_of_matrix
 from torch_lapeig.eigen.laplacian import Normalization, warn_of_isolated
@@ -24,7 +25,6 @@ from torch_lapeig.methods.on_graph import GraphEmbedding, check_size, up_to_gap
 from torch_lapeig.support import checks, precision
 from torch_lapeig.support.fitted import State
 from torch_lapeig.support.kinds import refuse
-from torch_lapeig.support.tuning import is_small
 
 Scale = Literal["degree", "unit", "orthonormal"]
 LEAST_DECAY = 1e-14  # eigenvalues up to here may be round-off of a matrix of norm 2
@@ -200,17 +200,13 @@ class LaplacianEigenmaps(GraphEmbedding):
         k = self.width + int(self.drop_trivial)
         if not (is_plain and is_default and k < nodes and is_small(sets, nodes, x.device)):
             return None
-        batch = (x, mask) if x.ndim == 3 else (x[None], None if mask is None else mask[None])
-        made = small_graph(batch[0], self.neighbors, self.weights, batch[1])
-        if made is None:
+        if (made := small_graph(x, self.neighbors, self.weights, mask)) is None:
             return None
-        active = torch.ones_like(x[..., 0], dtype=torch.bool) if mask is None else mask
-        graphs = dense_from_normalized(*made, active.reshape(-1, nodes))
-        found = small_eigenpairs(graphs, made[1], k, options.gradient_options(x.dtype), options)
-        if found is None:
+        active = x.new_ones((sets, nodes), dtype=torch.bool) if mask is None else mask.reshape(sets, nodes)
+        if (found := small_eigenpairs(dense_from_normalized(*made, active), k, x.dtype, options)) is None:
             return None
         solved.append(found.reshaped(x.shape[:-2], x.dtype))
-        return self._scaled(solved[-1], active, PatternBase())
+        return self._scaled(solved[-1], active.reshape(x.shape[:-1]), PatternBase())
 
     def _solve_graph(self, laplacian: Laplacian, solved: list[Eigenpairs], *, fill: bool) -> Embedding:
         if self.scale == "orthonormal":

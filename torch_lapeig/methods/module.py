@@ -103,18 +103,18 @@ class PointsModule(FittedModule):
 
     def _checked(self, x: Any, mask: Tensor | None) -> tuple[Any, Tensor | None]:
         """Return points or the graph of given affinities, and the mask or None, once they are checked."""
-        pairs, not_padding = self.pairs_given, x
+        pairs, entries = self.pairs_given, x
         if pairs == "distance":
             check_all_stored(x)
-        checks.check_floating(x, "x")
-        checks.check_outside_func(x, "x")
-        if pairs is not None and (x.ndim not in (2, 3) or x.shape[-1] != x.shape[-2]):
-            raise ValueError(f"x must have shape (N, N) or (B, N, N), got {tuple(x.shape)} with Precomputed({pairs!r})")
-        if mask is not None:
-            checks.check_mask(mask, x)
-            entry_mask = mask[..., None] if pairs is None else mask[..., None] & mask[..., None, :]
-            not_padding = torch.where(entry_mask, x, 0)
-        checks.check_points(not_padding, min_points=1 if x.ndim == 3 else 2)
+        if pairs is not None:
+            checks.check_floating(x, "x")
+            if x.ndim not in (2, 3) or x.shape[-1] != x.shape[-2]:
+                got = f"{tuple(x.shape)} with Precomputed({pairs!r})"
+                raise ValueError(f"x must have shape (N, N) or (B, N, N), got {got}")
+            if mask is not None:
+                checks.check_mask(mask, x)
+                entries = torch.where(mask[..., None, :], x, 0)
+        checks.check_points(entries, mask=mask)
         return x, mask
 
     def _checked_one(self, x: Any) -> tuple[Any, Tensor | None]:
@@ -368,8 +368,9 @@ def like_given(value: Tensor, x: Any) -> Tensor:
 
 def as_returned(found: Embedding, x: Any, solved: list[Eigenpairs]) -> Embedding:
     """Return an embedding with its pairs, in half precision if the points ``x`` are."""
-    y, eigenvalues = like_given(found.embedding, x), like_given(found.eigenvalues, x)
-    return found._replace(embedding=y, eigenvalues=eigenvalues, pairs=tuple(solved))
+    if isinstance(x, Tensor) and x.dtype in checks.HALVES:
+        found = found._replace(embedding=found.embedding.to(x.dtype), eigenvalues=found.eigenvalues.to(x.dtype))
+    return found._replace(pairs=tuple(solved))
 
 
 def match_dtype(x: Any, embedding: Tensor) -> Any:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from torch_lapeig.eigen import Auto, Eigenpairs, Solve, Solver, eigenpairs
+from torch_lapeig.eigen.choose import solves_all_pairs
 from torch_lapeig.eigen.dense_sets import normalized_graphs, small_eigenpairs
 from torch_lapeig.eigen.laplacian import NORMALIZATIONS, Laplacian, Normalization, warn_of_isolated
 from torch_lapeig.graph.graph import Graph, check_batch, check_edge_index
@@ -20,7 +21,7 @@ from torch_lapeig.graph.pattern import DensePattern, signs
 from torch_lapeig.methods.module import check_solve, with_random_signs
 from torch_lapeig.support import checks, precision
 from torch_lapeig.support.threads import slices, together
-from torch_lapeig.support.tuning import PART_OF_EIGH, solves_all_pairs
+from torch_lapeig.support.tuning import PART_OF_EIGH
 
 # Graphs are padded to the largest graph they are solved with. Up to this work, in graphs · nodes³, all are solved
 # together; beyond, only with graphs of up to SPREAD times their size, and in parts.
@@ -130,8 +131,8 @@ def columns_of_nodes(
         assert graph.mask is not None
         active = graph.mask.masked_scatter(graph.mask, is_active[chosen])
         if dense is not None and type(options.solver) is Auto and k + 1 < dense.num_nodes:
-            plain, factor = normalized_graphs(dense.weight, active, normalization)
-            pairs = small_eigenpairs(plain, factor, k + 1, options.gradient_options(torch.float64), options)
+            plain = normalized_graphs(dense.weight, active, normalization)
+            pairs = small_eigenpairs(plain, k + 1, torch.float64, options)
         if pairs is None:
             pairs = eigenpairs(Laplacian(graph._with(mask=active), normalization), k + 1, options, fill=True)
         return graphs, chosen, NodeEncoding(columns(pairs)[graph.mask], pairs.values[:, 1:])

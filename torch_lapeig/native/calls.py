@@ -21,6 +21,7 @@ import warnings
 from collections.abc import Callable
 from ctypes import c_char_p, c_double, c_float, c_int64, c_void_p
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -147,13 +148,14 @@ def call(name: str, *arguments: Any) -> Any:
     return function(*given)
 
 
-def _run(name: str, work: int, *, items: Any = None, **fields: Any) -> None:
-    """Run a task of so many multiplications, or of items, in parts that threads share; MemoryError without room."""
+def _run(name: str, work: int, *, items: Any = None, **fields: Any) -> Any:
+    """Run and return a task of so many multiplications, or of items, whose parts threads share; or MemoryError."""
     threads = num_threads()
     parts = max(1, min(PARTS_OF_THREAD * threads, work // COMPILED_PART)) if items is None else items
     task, threads = fill_struct(name.capitalize(), **fields), threads if parts > 1 else 1
     if not getattr(library(), name)(ctypes.byref(task), c_int64(parts), c_int64(threads)):
         raise MemoryError(f"there is not enough memory for the threads of {name}")
+    return task
 
 
 def memory_supported(*tensors: Tensor) -> bool:
@@ -220,8 +222,7 @@ def pair_squares(x: Tensor, i: Tensor | None, y: Tensor, j: Tensor | None) -> Te
             is_right &= not len(part) or 0 <= int(part.numpy().min()) <= int(part.numpy().max()) < rows
     if not is_right:
         return None
-    out = x.new_empty(count)
-    columns = x.shape[1]
+    out, columns = x.new_empty(count), x.shape[1]
     sizes = {"count": count, "columns": columns, "x_step": x.stride(0), "y_step": y.stride(0)}
     _run(f"pairs_{TYPES[x.dtype]}", count * columns, i=i, j=j, **sizes, x=x, y=y, out=out)
     return out
@@ -284,28 +285,27 @@ def edges_among(crow: Tensor, col: Tensor, nodes: Tensor) -> tuple[Tensor, Tenso
     return new_crow, row, new_col, edge
 
 
-def small_eigh(a: Tensor, count: int, *, is_whole: bool = False) -> tuple[Tensor, Tensor] | None:
+def small_eigh(
+    a: Tensor, count: int, factor: Tensor | None = None, *, is_whole: bool = False
+) -> tuple[Tensor, Tensor] | None:
     """Return eigenvalues ``(..., n)``, ascending, and the first eigenvectors ``(..., n, count)`` of small matrices.
 
-    Only the lower triangle of symmetric ``a`` ``(..., n, n)`` is read. The pairs are computed in float64 and returned
-    in the dtype of ``a``. None where LAPACK is used instead: for large matrices and fewer than three, for numbers that
-    are not finite or far from 1, and where nothing is compiled. If ``is_whole``, both triangles are read, None is
-    returned where they differ, and the signs of the vectors are those of `torch_lapeig.graph.pattern.signs`.
+    Only the lower triangle of symmetric ``a`` ``(..., n, n)`` is read; if ``is_whole``, both, which must be equal. They
+    are computed in float64. Times a ``factor`` ``(..., n)``, 1 by default, the vectors have the signs of `signs`. None
+    where LAPACK is used instead: for large matrices, numbers not finite or far from 1, and without compiled loops.
     """
-    shape, n, dtype = a.shape[:-1], a.shape[-1], a.dtype
-    matrices = math.prod(shape[:-1])
-    # LAPACK's calls take long: this takes a third of its time with 24 rows, 0.6 with 64, 0.8 to 1.1 with 100.
-    is_small = (matrices >= 3 or (is_whole and n <= 32)) and 0 < n <= 100 and count <= n
-    if not is_small or dtype not in TYPES or library() is None or not memory_supported(a):
+    (*batch, n, _), dtype = a.shape, a.dtype
+    matrices = math.prod(batch)
+    # Over LAPACK's time this takes a third with 24 rows, 0.6 with 64, 0.8 to 1.1 with 100; of one matrix 0.8 with 64,
+    # beside the signs, which would be ten calls more.
+    most = 100 if matrices >= 3 else 64 if matrices and (is_whole or factor is not None) else 0
+    if not 0 < n <= most or dtype not in TYPES or library() is None or not memory_supported(a):
         return None
-    a = a.detach().double().contiguous()
-    values, vectors = a.new_empty(shape), a.new_empty(*shape, count)
-    sound = np.empty(matrices, dtype=np.int64)
-    sizes = {"matrices": matrices, "size": n, "wanted": count, "is_whole": is_whole, "is_sound": sound.ctypes.data}
-    _run("eigh", 0, items=matrices, **sizes, matrix=a, values=values, vectors=vectors)
-    if not sound.all():
-        return None
-    return (values, vectors) if dtype == torch.float64 else (values.to(dtype), vectors.to(dtype))
+    a, factor = a.double().contiguous(), None if factor is None else factor.double().contiguous()
+    values, vectors = a.new_empty((*batch, n)), a.new_empty((*batch, n, count))
+    sizes = {"matrices": matrices, "size": n, "wanted": count, "is_whole": is_whole, "failed": 0}
+    task = _run("eigh", 0, items=matrices, **sizes, matrix=a, factor=factor, values=values, vectors=vectors)
+    return None if task.failed else (values.to(dtype), vectors.to(dtype))
 
 
 # --- Rows of a symmetric matrix, and loops of products with them ------------------------------------------------------
@@ -338,7 +338,7 @@ class Rows:
 
     def reads(self, *blocks: Tensor) -> bool:
         """Return whether C can read blocks of the dtype of the rows."""
-        return {x.dtype for x in blocks} <= {self.values.dtype} and memory_supported(*blocks)
+        return {*map(attrgetter("dtype"), blocks)} <= {self.values.dtype} and memory_supported(*blocks)
 
     def complement(self, target: Tensor, **system: Any) -> tuple[Tensor, Tensor]:
         """Return iterates of conjugate gradients outside V for ``(B, N, k)``, and norms of residuals ``(B, k)``.

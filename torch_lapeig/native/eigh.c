@@ -129,29 +129,32 @@ INLINE int are_triangles_equal(int64_t n, const double *a)
     return 1;
 }
 
-/* Return the sign of the first entry of nearly the largest size, as `first_of_largest` in pattern.py chooses it. */
-INLINE double sign_of(int64_t n, const double *v)
+/* Return the sign of the first entry of a product of nearly the largest size, as `first_of_largest` in pattern.py chooses
+   it; without factors of a vector. */
+INLINE double sign_of(int64_t n, const double *v, const double *factor)
 {
     double most = 0;
-    for (int64_t i = 0; i < n; i++) most = fmax(most, fabs(v[i]));
+    for (int64_t i = 0; i < n; i++) most = fmax(most, fabs(v[i] * (factor ? factor[i] : 1)));
     int64_t first = 0;
-    while (first + 1 < n && fabs(v[first]) < 0.999 * most) first++;
+    while (first + 1 < n && fabs(v[first] * (factor ? factor[first] : 1)) < 0.999 * most) first++;
     return copysign(1, v[first]);
 }
 
 static void eigh_of(void *data, int64_t part, int64_t parts, double *room)
 {
-    const Eigh *task = data;
+    Eigh *task = data;
     const int64_t n = task->size, wanted = task->wanted;
     const double **const at = (const double **)room;
     for (int64_t graph = task->matrices * part / parts; graph < task->matrices * (part + 1) / parts; graph++) {
         double *const vectors = task->vectors + graph * n * wanted;
         const double *const from = task->matrix + graph * n * n;
-        task->is_sound[graph] = (!task->is_whole || are_triangles_equal(n, from)) &&
-                                eigenpairs(n, from, task->values + graph * n, at, (double *)(at + n));
-        if (!task->is_sound[graph]) continue;
+        if ((task->is_whole && !are_triangles_equal(n, from)) ||
+            !eigenpairs(n, from, task->values + graph * n, at, (double *)(at + n))) {
+            __atomic_store_n(&task->failed, 1, __ATOMIC_RELAXED);
+            continue;
+        }
         for (int64_t k = 0; k < wanted; k++) {
-            const double sign = task->is_whole ? sign_of(n, at[k]) : 1;
+            const double sign = sign_of(n, at[k], task->factor ? task->factor + graph * n : NULL);
             for (int64_t i = 0; i < n; i++) vectors[i * wanted + k] = sign * at[k][i];
         }
     }

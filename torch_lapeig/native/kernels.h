@@ -97,14 +97,13 @@ typedef struct {
 } Subgraph;
 
 /* The first `wanted` eigenvectors, as columns, and all eigenvalues, ascending, of matrices whose lower triangle is
-   read. `is_sound` is 0 for a matrix that LAPACK must solve: it is not finite, or larger than 1e150, or smaller than
-   1e-150; or, if `is_whole`, its triangles differ. Then the first entry of nearly the largest size of each vector is
-   positive. */
+   read. LAPACK must solve them if one has `failed`: it is not finite, or larger than 1e150, or smaller than 1e-150; or,
+   if `is_whole`, its triangles differ. The first entry of nearly the largest size of each vector is positive, times
+   `factor` ≥ 0 if that is given. */
 typedef struct {
-    int64_t matrices, size, wanted, is_whole;
-    const double *matrix;
+    int64_t matrices, size, wanted, is_whole, failed;
+    const double *matrix, *factor;
     double *values, *vectors;
-    int64_t *is_sound;
 } Eigh;
 
 /* T_degree(Ã) x for each graph, Ã = (A − centre) scale / 2, on the columns from `first` on; the columns before are

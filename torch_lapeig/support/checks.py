@@ -425,11 +425,17 @@ def check_symmetric_matrix(value: Tensor, reverse: Tensor, name: str, pattern: A
 
 
 def check_points(
-    x: Any, name: str = "x", *, batched: bool = True, min_points: int = 2, is_squared: bool = False
-) -> None:
-    """Raise unless ``x`` is a finite float tensor ``(N, D)``, or ``(B, N, D)`` if ``batched``."""
-    # With `is_squared`, squared distances, and sums of several of them, must be finite too.
+    x: Any, name: str = "x", *, mask: Any = None, batched: bool = True, min_points: int = 2, is_squared: bool = False
+) -> Tensor:
+    """Return finite points ``(N, D)``, or ``(B, N, D)`` if ``batched``, with 0 at padding, which may hold anything."""
+    # Items of a batch may hold one point. With `is_squared`, squared distances, and sums of several of them, must be
+    # finite too.
     check_floating(x, name)
+    check_outside_func(x, name)
+    if mask is not None:
+        check_mask(mask, x)
+        x = torch.where(mask[..., None], x, 0)
+    min_points = min(min_points, 1) if x.ndim == 3 else min_points
     if x.ndim not in ((2, 3) if batched else (2,)):
         raise ValueError(f"{name} must have shape (N, D){' or (B, N, D)' * batched}, got {tuple(x.shape)}")
     if x.shape[-2] < min_points or x.shape[-1] < 1 or x.shape[0] < min(1, min_points):
@@ -443,6 +449,7 @@ def check_points(
         raise ValueError(f"{name} must be at most {most:.1e} for squares in {x.dtype}, got {size:.1e}; rescale it")
 
     check_at_next_sync(~(size <= most), refuse)
+    return x
 
 
 def check_mask(mask: Any, x: Tensor, name: str = "mask") -> None:
@@ -535,6 +542,8 @@ def set_frozen(options: Any, **values: Any) -> None:
 
 def is_dual(*tensors: Tensor | None) -> bool:
     """Return whether one of the tensors carries a tangent of forward-mode derivatives."""
+    if forward_ad._current_level < 0:  # torch asks for it in each of its functions
+        return False
     for x in tensors:  # noqa: SIM110  a generator takes three times as long
         if x is not None and forward_ad.unpack_dual(x).tangent is not None:
             return True
@@ -552,7 +561,8 @@ def needs_derivatives(*tensors: Tensor | None) -> bool:
 
 def primal(value: Tensor) -> Tensor:
     """Return the tensor without gradients of either mode: ``detach`` keeps the tangent of forward mode."""
-    return forward_ad.unpack_dual(value).primal.detach()  # type: ignore[no-any-return]
+    bare: Tensor = value if forward_ad._current_level < 0 else forward_ad.unpack_dual(value).primal
+    return bare.detach()
 
 
 def facts_of_rows(**tensors: Any) -> dict[str, Any]:

@@ -57,18 +57,16 @@ class _Float32:
         """Compute in IEEE arithmetic from now on."""
         with self.lock:
             self.calls += 1
-            found = _float32_products()
-            if WHOLE.issuperset(found):
+            try:
+                name = torch.get_float32_matmul_precision()  # read in less time than `PRODUCTS`
+            except RuntimeError:
+                name = None
+            if name == "highest" or WHOLE.issuperset(found := _float32_products()):
                 return
             # "ieee" may be set by this class; any other value is the user's.
             before = self.kept or found
             self.kept = [old if value in IEEE else value for old, value in zip(before, found, strict=True)]
-            try:
-                name = torch.get_float32_matmul_precision()
-            except RuntimeError:
-                name = None
-            if name != "highest":
-                self.name = name
+            self.name = name
             if name is not None:
                 torch.set_float32_matmul_precision("highest")
             for product in PRODUCTS:
@@ -205,18 +203,18 @@ def _placed(value: Any, place: Callable[[torch.device], torch.device], known: di
     return tree_map(placed, value)
 
 
-def synchronise(*flags: Tensor) -> list[bool]:
-    """Return flags ``()`` as Python's bools, and handle those of `check_at_next_sync`: the host waits for one copy."""
+def synchronise(*numbers: Tensor) -> list[Any]:
+    """Return Python's numbers of tensors ``()``, and handle `check_at_next_sync`: the host waits for one copy."""
     pending: list[tuple[Tensor, Callable[[], None]]] = vars(_thread).pop("pending", [])
-    every = [*flags, *map(itemgetter(0), pending)]
+    every = [*numbers, *map(itemgetter(0), pending)]
     if len({*map(attrgetter("device"), every)}) == 1 and every[0].device.type != "cpu":
         found = torch.stack(every).tolist()
     else:
-        found = [*map(bool, every)]
-    for is_true, (_, say) in zip(found[len(flags) :], pending, strict=True):
+        found = [*map(Tensor.item, every)]
+    for is_true, (_, say) in zip(found[len(numbers) :], pending, strict=True):
         if is_true:
             say()
-    return found[: len(flags)]
+    return found[: len(numbers)]
 
 
 def check_at_next_sync(flag: Tensor, say: Callable[[], None]) -> None:

@@ -87,26 +87,6 @@ def _free_bytes(device: torch.device) -> int:
 # float32, 1015 and 1266.
 EIGH_NODES = 128
 DENSE_EIGH_NODES = 1200
-
-
-def solves_all_pairs(graphs: int, nodes: int, device: torch.device) -> bool:
-    """Return whether `eigh` of so many small graphs takes less time than Chebyshev filters."""
-    if device.type == "cpu":
-        # One graph of 270 nodes, or 64 of 68. Milliseconds of a layer's forward and backward with filters and with
-        # `eigh`: one set of 300 points 17.6 and 22.3, of 400 19 and 30, 8 of 200 30 and 34.
-        return graphs * nodes**3 <= 2e7
-    # On accelerators `eigh` takes about 9 µs for each row. Filters take 40 ms for their launches, whatever the size of
-    # small graphs (milliseconds of `eigh` and filters on an H200: one of 500 nodes 4.6 and 45, 32 of 256 65 and 40).
-    return nodes <= EIGH_NODES or (nodes <= DENSE_EIGH_NODES and graphs * nodes <= 4800)
-
-
-def is_small(graphs: int, nodes: int, device: torch.device) -> bool:
-    """Return whether graphs of so many nodes are solved as a dense batch."""
-    # Graphs of up to 64 nodes are faster dense, whatever their number. A matrix of 2²⁴ numbers takes 128 MiB, and some
-    # ten matrices are held at a time.
-    return (nodes <= 64 or solves_all_pairs(graphs, nodes, device)) and graphs * nodes**2 <= 2**24
-
-
 # Graphs of a batch are solved together up to this number of nodes, and one by one beyond.
 BATCHED_NODES = 2000
 # Linear systems are solved by Cholesky factors up to this value of graphs · nodes³: a fifteenth of the work of `eigh`,

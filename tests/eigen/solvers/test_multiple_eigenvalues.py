@@ -10,6 +10,7 @@ from torch_lapeig import ConvergenceWarning, Graph, HeatKernel, Laplacian, eigen
 from torch_lapeig.eigen import ChebyshevSubspace, Lobpcg
 
 COPY_FINDERS = {"default": None, "chebyshev": ChebyshevSubspace(), "lobpcg": Lobpcg()}
+COPY_FINDERS |= {"chebyshev in float32": ChebyshevSubspace(single=True)}
 
 
 @pytest.mark.parametrize("tolerance", [1e-1, 1e-2, 1e-6, 1e-10])

@@ -48,7 +48,7 @@ def check_exact(x, k, queries=None, **options):
     return (found.indices[rows] == indices).double().mean()
 
 
-SIZES = [(2, 1, 1), (7, 3, 6), (300, 5, 10), (4200, 4, 7), (4500, 24, 15)]  # points, dimensions, neighbours
+SIZES = [(2, 1, 1), (7, 3, 6), (300, 5, 10), (4200, 4, 7), (4500, 24, 15), (1200, 784, 15)]  # points, dims, neighbours
 
 
 @covering(2, size=SIZES, shift=[1e4, 0], dtype=DTYPES, device=DEVICES)

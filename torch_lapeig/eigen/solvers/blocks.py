@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from torch_lapeig.eigen.operator import Operator
+from torch_lapeig.graph.pattern import signs
 from torch_lapeig.native import calls as native
 from torch_lapeig.support.precision import VERSION
 from torch_lapeig.support.threads import by_rows, in_parts
@@ -84,25 +85,28 @@ def symmetric_eigh(a: Tensor) -> tuple[Tensor, Tensor]:
     return values, vectors
 
 
-def eigh_of_batch(a: Tensor, count: int | None = None) -> tuple[Tensor, Tensor]:
-    """Return all values, ascending, and the first ``count`` vectors of symmetric matrices, by their lower triangles."""
+def eigh_of_batch(a: Tensor, count: int | None = None, factor: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Return all values, ascending, and the first ``count`` vectors of symmetric matrices, by their lower triangles.
+
+    Times a ``factor`` ``(B, n)``, if that is given, the vectors have their `signs`.
+    """
     count = a.shape[-1] if count is None else count
+    if (pairs := native.small_eigh(a, count, factor)) is not None:
+        return pairs
     # Accelerators solve matrices of these sizes one after the other in torch before 2.12: 64 of 33² took 29 ms there
     # and 0.7 on 16 cores, copies included; of 64² 46 and 2.6, of 128² 98 and 19.
     if a.device.type != "cpu" and 32 < a.shape[-1] <= 128 and VERSION < (2, 12):
-        values, vectors = eigh_of_batch(a.cpu(), count)
-        return to_device(values, a), to_device(vectors, a)
-    if (pairs := native.small_eigh(a, count)) is not None:
-        return pairs
+        values, vectors = (to_device(part, a) for part in eigh_of_batch(a.cpu(), count))
     # Smaller ones are solved single-threaded: beside other processes, 300² took 11 ms, and 70 to 1700 on two threads.
-    if a.shape[-1] > 512 and len(a) < torch.get_num_threads():
+    elif a.shape[-1] > 512 and len(a) < torch.get_num_threads():
         values, vectors = torch.linalg.eigh(a)
-        return values, vectors[..., :count]
-    try:
-        values, vectors = in_parts(torch.linalg.eigh, a, PART_OF_EIGH)
-    except torch.linalg.LinAlgError:  # type: ignore[attr-defined]
-        values, vectors = torch.linalg.eigh(a)  # names the failed matrix in its error
-    return values, vectors[..., :count]
+    else:
+        try:
+            values, vectors = in_parts(torch.linalg.eigh, a, PART_OF_EIGH)
+        except torch.linalg.LinAlgError:  # type: ignore[attr-defined]
+            values, vectors = torch.linalg.eigh(a)  # names the failed matrix in its error
+    vectors = vectors[..., :count]
+    return values, vectors if factor is None else vectors * signs(factor[..., None] * vectors)
 
 
 def basis(nodes: Any, w: Tensor, *others: Tensor) -> Tensor:

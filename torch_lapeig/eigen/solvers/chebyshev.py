@@ -14,9 +14,10 @@ from torch import Tensor
 from torch_lapeig.eigen.operator import Operator
 from torch_lapeig.eigen.solvers.blocks import eigh_of_batch, orthonormalize, to_device, to_host
 from torch_lapeig.eigen.solvers.solver import SETTLED, Array, RitzPairs, check_options, joined, numbers, ratios
-from torch_lapeig.eigen.symmetric import SymmetricOperator
+from torch_lapeig.eigen.symmetric import SymmetricOperator, entries_of
 from torch_lapeig.graph.pattern import SparsePattern
 from torch_lapeig.native.calls import LINE, Spectrum, is_for_one_thread, least_pivot, subspace
+from torch_lapeig.support import checks
 from torch_lapeig.support.cached import cached_property
 from torch_lapeig.support.progress import Progress
 from torch_lapeig.support.threads import together
@@ -55,6 +56,7 @@ class SubspaceSearch:
     null: Tensor
     settings: FilterSettings
     progress: Progress | None
+    dtype: torch.dtype  # in which filters are computed
 
     @cached_property
     def spectrum(self) -> Spectrum:
@@ -92,6 +94,8 @@ class ChebyshevSubspace:
         max_products: maximum number of products of the block with the matrix; None for no limit beside the others. The
             solver gives up as soon as Ritz values show that each graph needs more.
         seed: of the random start.
+        single: filter in float32, for devices on which float64 is slow. A filter changes residuals, and Ritz values and
+            their residuals stay in float64, so that pairs are as exact as without. For a matrix with entries.
 
     >>> from torch_lapeig import KNN, Laplacian, eigenpairs
     >>> laplacian = Laplacian(KNN(8)(torch.rand(400, 2).double()))
@@ -104,9 +108,11 @@ class ChebyshevSubspace:
     max_degree: int = 120
     max_products: int | None = None
     seed: int = 0
+    single: bool = False
 
     def __post_init__(self) -> None:
         check_options(self, guards=1, max_iterations=0, max_degree=1, max_products=0)
+        checks.set_frozen(self, single=checks.check_flag(self.single, "single"))
 
     def block_size(self, k: int) -> int:
         """Return the columns of the block for ``k`` wanted pairs, by default a multiple of 8: 9 take as long as 16."""
@@ -125,8 +131,9 @@ class ChebyshevSubspace:
         highest = float(1 - torch.finfo(operator.dtype).eps ** 0.4)  # a narrower interval holds only round-off
         products = 2**62 if self.max_products is None else self.max_products  # beyond any number of products
         settings = FilterSettings(highest, tolerance, self.max_iterations, self.max_degree, products)
-        search = SubspaceSearch(operator, k, m, null, settings, progress)
-        found, rows, is_batch = None, operator.compiled, operator.batch_size > 1
+        dtype = torch.float32 if self.single else operator.dtype
+        search = SubspaceSearch(operator, k, m, null, settings, progress, dtype)
+        found, rows, is_batch = None, None if self.single else operator.compiled, operator.batch_size > 1
         if progress is None and rows is not None and (is_batch or is_for_one_thread(operator.num_nodes * m)):
             # One compiled loop, graph by graph.
             pairs = subspace(rows, operator.random(m, self.seed), null, k, search.spectrum, settings._asdict())
@@ -169,7 +176,7 @@ class ChebyshevSubspace:
             if self.max_products is not None and max(products, products - degree.max() + left) > settings.products:
                 break
             found, rest = ritz.vectors.tensor_split([int(counts[0])], 2)
-            filtered = _filtered(search, rest, degree, low)
+            filtered = _filtered(search, rest, degree, low, numbers(ritz.values)[:, -rest.shape[2] :])
             filtered = filtered if found.shape[2] == 0 else torch.cat([found, filtered], 2)
             if (following := _rayleigh_ritz(search, filtered)) is None:
                 break
@@ -189,21 +196,41 @@ class ChebyshevSubspace:
             return x, 0
         low = np.minimum(centre[0], settings.highest * bound)
         # With more damping, columns would become dependent.
-        enough = -math.log(least_pivot(x.dtype)) / log_growth(np.zeros_like(low), low, bound)
+        enough = -math.log(least_pivot(search.dtype)) / log_growth(np.zeros_like(low), low, bound)
         degree = np.floor(enough).clip(1, most).astype(np.int64)
-        return _filtered(search, x, degree, low), int(degree.max()) + 1
+        return _filtered(search, x, degree, low, np.zeros((len(low), search.m))), int(degree.max()) + 1
 
 
-def _filtered(search: SubspaceSearch, x: Tensor, degree: Array, low: Array) -> Tensor:
-    edge = to_device(torch.from_numpy(low).to(x.dtype), x)
-    return search.operator.chebyshev(x, torch.from_numpy(degree), edge, search.operator.bound)
+def _filtered(search: SubspaceSearch, x: Tensor, degree: Array, low: Array, values: Array) -> Tensor:
+    """Return T(Ã) X of a block ``(B, N, m)`` with Ritz values ``(B, m)``; see `Operator.chebyshev`."""
+    operator, bound = search.operator, search.on_host[0]
+    if search.dtype == x.dtype:
+        edge = to_device(torch.from_numpy(low).to(x.dtype), x)
+        return operator.chebyshev(x, torch.from_numpy(degree), edge, operator.bound)
+    # T_j(Ã) X = X T_j(θ) + Y_j for any θ of the columns, with Y_{j+1} = 2 Ã Y_j − Y_{j−1} + 2 R T_j(θ) from Y_0 = 0 and
+    # Y_1 = R = Ã X − X θ. Y is rounded relative to R, which vanishes as Ritz values θ converge (Kodali, Panigrahi &
+    # Motamarri 2025, R-ChFSI).
+    centre, half = (bound + low) / 2, (bound - low) / 2
+    terms = [np.ones_like(values), (values - centre[:, None]) / half[:, None]]
+    while len(terms) <= degree.max():
+        terms.append(2 * terms[1] * terms[-1] - terms[-2])
+    of_device = (torch.from_numpy(part) for part in (centre, half, degree, np.stack(terms)[:, :, None]))
+    shift, stretch, ends, t = (to_device(part, x) for part in of_device)
+    known = entries_of(operator, "ChebyshevSubspace(single=True)")
+    rounded = known._with(values=known.values.detach().float(), diagonal=known.diagonal.detach().float())
+    rest = (known.twice(shift, stretch)(x, None) / 2 - x * t[1]).float()
+    twice, before, now = rounded.twice(shift.float(), stretch.float()), torch.zeros_like(rest), rest.clone()
+    for step, of_columns in enumerate(t[1:-1].float(), 1):
+        new = twice(now, before).addcmul_(of_columns, rest, value=2)
+        before, now = now, new if len(ends) == 1 else torch.where((ends > step)[:, None, None], new, now)
+    return x * t[ends, torch.arange(len(ends), device=x.device)] + now
 
 
 @np.errstate(all="ignore")
 def _degree(search: SubspaceSearch, ritz: Ritz, needed: Array) -> tuple[Array, Array]:
     """Return degrees, int64 ``(B,)``, and the lower ends ``(B,)`` of the damped intervals."""
     k, settings, (bound, round_off, *_) = search.k, search.settings, search.on_host
-    values, residuals, info = numbers(ritz.values), numbers(ritz.residuals), torch.finfo(ritz.values.dtype)
+    values, residuals, info = numbers(ritz.values), numbers(ritz.residuals), torch.finfo(search.dtype)
     # If residuals leave the whole block in one cluster, the damped interval begins above the cluster.
     worst = residuals[:, k - 1 :].max(1)
     same = np.maximum(round_off, np.where(worst <= settings.close * bound, worst, 0))

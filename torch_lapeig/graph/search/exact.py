@@ -44,7 +44,7 @@ from torch_lapeig.native import calls as native
 from torch_lapeig.support import checks, precision
 from torch_lapeig.support.progress import reporting
 from torch_lapeig.support.threads import together
-from torch_lapeig.support.tuning import rows_of_block
+from torch_lapeig.support.tuning import budget_of, rows_of_block
 
 COORDINATES = ("euclidean", "cosine")  # metrics whose lengths are differences of coordinates, see `measured`
 Metric = Any  # one of these, or what a rule's ``metric`` may be beside
@@ -293,8 +293,11 @@ class Table:
         return ProductBlock(tiles.flatten(1, 2), minima, squares.flatten(), slack.flatten())
 
 
-def nearest_in_sets(sets: Sets, k: int, budget: int, images: Images | None = None) -> Nearest:
-    """Return the nearest of at least k valid points, ``(B, Q, k)``, in ``budget`` bytes, ascending, ties by number."""
+def nearest_in_sets(sets: Sets, k: int, budget: int | None, images: Images | None = None) -> Nearest:
+    """Return the nearest of at least k valid points, ``(B, Q, k)``, ascending, ties by number.
+
+    It takes ``budget`` bytes, by default those of the device.
+    """
     (b, q, d), n = sets.queries.shape, sets.points.shape[1]
     # The loops insert neighbours one by one: of 300 and more this takes longer than a sort.
     if images is None and n * d * sets.points.element_size() <= DIRECT_BYTES and k <= 160:
@@ -303,6 +306,7 @@ def nearest_in_sets(sets: Sets, k: int, budget: int, images: Images | None = Non
         if found is not None:
             return Nearest(*found)
     query_bytes = (1.5 * n + (k + SPARE) * d) * sets.points.element_size()
+    budget = budget_of(sets.points.device).search if budget is None else budget
     items = max(1, int(budget / (q * query_bytes)))
     if items < b:
         tasks = [functools.partial(nearest_in_sets, part, k, budget) for part in sets.split(items)]
@@ -427,7 +431,7 @@ def _true_places(near: Tensor) -> tuple[Tensor, Tensor]:
 # --- Images in fewer dimensions ---------------------------------------------------------------------------------------
 
 
-def images_that_pay(points: Tensor, queries: Tensor, itself: bool, k: int, budget: int) -> Images | None:
+def images_that_pay(points: Tensor, queries: Tensor, itself: bool, k: int, budget: int | None) -> Images | None:
     """Return images of points ``(N, D)`` and queries; None where the product of the points takes less time."""
     (n, d), middle = points.shape, points.mean(0)
     largest = max(float((x - middle).abs().amax()) for x in (points, *([] if itself else [queries])))

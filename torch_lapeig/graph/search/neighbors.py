@@ -21,6 +21,7 @@ from torch_lapeig.support import checks, precision
 from torch_lapeig.support.tuning import budget_of, rows_of_block
 
 Backend = Literal["exact", "faiss"]
+check_budget = functools.partial(checks.check_count, name="budget", maximum=2**62)
 
 
 class Neighbors(NamedTuple):
@@ -78,7 +79,8 @@ def nearest_neighbors(
     tensor([[2, 1]])
     """
     sets = prepare(x, queries, mask, metric)
-    k, budget, asked = checks.check_count(k, "k"), _check_budget(budget, x), check_recall(backend, recall)
+    k, asked = checks.check_count(k, "k"), check_recall(backend, recall)
+    budget = None if budget is None else check_budget(budget)
     fewest = x.shape[-2] if mask is None else int(sets.valid.sum(1).min())
     if k > fewest - sets.itself:
         limit = "smaller than" if sets.itself else "at most"
@@ -92,12 +94,11 @@ def nearest_or_all(
     x: Tensor, k: int, metric: exact.Metric, mask: Tensor | None, backend: Backend, recall: float | None
 ) -> Neighbors:
     """Return the k nearest of each point, or all others in smaller sets: what these lack is infinitely far."""
-    sets = prepare(x, None, mask, metric)
-    k, budget = min(k, max(x.shape[-2] - 1, 1)), budget_of(x.device).search
-    return _nearest(sets, x.shape[:-1], k, check_recall(backend, recall), budget)
+    sets, k = prepare(x, None, mask, metric), min(k, max(x.shape[-2] - 1, 1))
+    return _nearest(sets, x.shape[:-1], k, check_recall(backend, recall), None)
 
 
-def _nearest(sets: exact.Sets, shape: tuple[int, ...], k: int, recall: float, budget: int) -> Neighbors:
+def _nearest(sets: exact.Sets, shape: tuple[int, ...], k: int, recall: float, budget: int | None) -> Neighbors:
     found, share = (_exact(sets, k, budget), 1.0) if recall == 1 else _approximate(sets, k, recall, budget)
     _warn_of_underflow(sets, found)
     return Neighbors(found.indices.reshape(*shape, k), found.squared_distances.reshape(*shape, k), share)
@@ -125,7 +126,8 @@ def radius_neighbors(
     tensor([2])
     """
     sets = prepare(x, queries, mask, metric)
-    budget = _check_budget(budget, x)
+    most = budget_of(x.device).search
+    budget = most if budget is None else check_budget(budget)
     reach = _squared_reach(radius, x, sets.valid)
     (b, n, _), q = sets.points.shape, sets.queries.shape[1]
     count = 1 if n >= TILED_SET else max(1, budget // (4 * q * n * x.element_size()))
@@ -144,7 +146,7 @@ def check_recall(backend: Any, recall: Any) -> float:
     return asked
 
 
-def _approximate(sets: exact.Sets, k: int, recall: float, budget: int) -> tuple[exact.Nearest, float]:
+def _approximate(sets: exact.Sets, k: int, recall: float, budget: int | None) -> tuple[exact.Nearest, float]:
     """Return the neighbours ``(B, Q, k)`` that an approximate search finds, and the smallest recall of the items."""
 
     def of_rows(item: exact.Sets, rows: Tensor) -> exact.Nearest:
@@ -160,10 +162,6 @@ def _approximate(sets: exact.Sets, k: int, recall: float, budget: int) -> tuple[
         *(approximate_neighbors(x, k, recall, functools.partial(of_rows, x)) for x in items), strict=True
     )
     return exact.Nearest(*map(torch.stack, zip(*found, strict=True))), min(shares)
-
-
-def _check_budget(budget: int | None, x: Tensor) -> int:
-    return budget_of(x.device).search if budget is None else checks.check_count(budget, "budget", maximum=2**62)
 
 
 def _squared_reach(radius: float | Tensor, x: Tensor, valid: Tensor) -> Tensor:
@@ -184,7 +182,7 @@ def _squared_reach(radius: float | Tensor, x: Tensor, valid: Tensor) -> Tensor:
     return reach.clamp_max(torch.finfo(x.dtype).max / 8)  # more than any squared distance
 
 
-def _exact(sets: exact.Sets, k: int, budget: int) -> exact.Nearest:
+def _exact(sets: exact.Sets, k: int, budget: int | None) -> exact.Nearest:
     """Return the exact neighbours ``(B, Q, k)``: small sets are searched together, large sets one by one."""
     if sets.points.device.type != "cpu" or sets.points.shape[1] < TILED_SET:
         return exact.nearest_in_sets(sets, k, budget)
@@ -192,7 +190,7 @@ def _exact(sets: exact.Sets, k: int, budget: int) -> exact.Nearest:
     return exact.Nearest(*map(torch.stack, zip(*found, strict=True)))
 
 
-def _nearest_of_many(item: exact.Sets, k: int, budget: int) -> exact.Nearest:
+def _nearest_of_many(item: exact.Sets, k: int, budget: int | None) -> exact.Nearest:
     """Return the neighbours ``(Q, k)`` of one item, searched among its valid points without superfluous copies."""
     (points,), (queries,), (valid,), itself = item
     if int(valid.sum()) < k + itself:  # of which all are neighbours
@@ -226,7 +224,7 @@ def first_copies(points: Tensor, valid: Tensor, most: int) -> Tensor:
     return numbers[order[rank < most].sort().values]
 
 
-def _by_tiles_or_all(points: Tensor, queries: Tensor | None, k: int, budget: int) -> exact.Nearest:
+def _by_tiles_or_all(points: Tensor, queries: Tensor | None, k: int, budget: int | None) -> exact.Nearest:
     """Return the points nearest to queries, or to each other point, ``(Q, k)``."""
     asked, images = points if queries is None else queries, None
     if _is_large(points, asked):
@@ -258,22 +256,14 @@ def _pairs_of_items(sets: exact.Sets, reach: Tensor, budget: int) -> NeighborPai
 
 def prepare(x: Tensor, queries: Tensor | None, mask: Tensor | None, metric: exact.Metric) -> exact.Sets:
     """Return the checked arguments of a search, with the points of the metric, see `measured`."""
-    checks.check_floating(x, "x")
-    checks.check_outside_func(x, "x")
     checks.check_choice(metric, "metric", ("euclidean", "cosine"))
-    if mask is not None:
-        checks.check_mask(mask, x)
-        x = torch.where(mask[..., None], x, 0)
-    # Items of a batch may be of any size.
-    checks.check_points(x, min_points=1 if x.ndim == 3 else 2, is_squared=True)
-    x = checks.primal(x)
+    x = checks.primal(checks.check_points(x, mask=mask, is_squared=True))
     points = x.reshape(-1, *x.shape[-2:])
     valid = points.new_ones(points.shape[:2], dtype=torch.bool) if mask is None else mask.reshape(points.shape[:2])
     if queries is None:
         points = exact.measured(points, metric, valid)
         return exact.Sets(points, points, valid, True)
-    checks.check_points(queries, "queries", min_points=1, is_squared=True)
-    queries = checks.primal(queries)
+    queries = checks.primal(checks.check_points(queries, "queries", min_points=1, is_squared=True))
     if queries.dtype != x.dtype or queries.shape[-1] != x.shape[-1] or queries.shape[:-2] != x.shape[:-2]:
         got = f"{tuple(queries.shape)} and {queries.dtype}"
         raise ValueError(f"queries must go with x of shape {tuple(x.shape)} and {x.dtype}, got {got}")

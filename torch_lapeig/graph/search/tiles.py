@@ -60,7 +60,9 @@ class Tiles:
         # Distances whose squares underflow, and the rounding of images.
         self.least = math.sqrt(2 * d * limits.tiny) + 64 * d * 2.0**-52 * largest
 
-    def nearest(self, k: int, queries: Tensor | None, budget: int, reach: Tensor | None = None) -> exact.Nearest | None:
+    def nearest(
+        self, k: int, queries: Tensor | None, budget: int | None, reach: Tensor | None = None
+    ) -> exact.Nearest | None:
         """Return the points nearest to queries, or to each other point, ``(Q, k)``; None where tiles do not pay."""
         itself = queries is None
         blocks, asked = (self.own, self.x) if queries is None else (self._blocks(queries)[0], queries)
