@@ -3,14 +3,15 @@
 H has the eigenvalues −σ and 0, too. Beside a small σ they are so close that a computed vector mixes with theirs, by
 eps ‖A‖ / σ, which changes no residual. So U and V are orthonormalised, from the largest σ on.
 
-Few pairs of a large H are those of AᵀA on its shorter side: half of the products, in a smaller space.
+Few pairs of a large H are found by AᵀA on the shorter side of A: half of the products, in a smaller space.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,7 +24,7 @@ from torch_lapeig.eigen.function import FunctionOperator
 from torch_lapeig.eigen.gradient.system import off_diagonal
 from torch_lapeig.eigen.matrices import coordinates, is_complex, is_matrix, operator_of, with_real_peaks
 from torch_lapeig.eigen.operator import Operator
-from torch_lapeig.eigen.problem import Differentiated, Problem, normalise
+from torch_lapeig.eigen.problem import Differentiated, Normal, Problem, normalise
 from torch_lapeig.eigen.solve import Auto, Solve, eigenpairs, first_converged
 from torch_lapeig.eigen.solvers.krylov import Krylov
 from torch_lapeig.eigen.solvers.solver import RitzPairs, Solver, with_guards
@@ -34,7 +35,7 @@ from torch_lapeig.support.progress import Progress
 
 MATRIX_NODES = 800  # m + n up to which H is made for few triplets, too
 GRAM_NODES = 6000  # columns up to which dense AᵀA takes less time than 300 products with a vector
-FEW_ENTRIES = 4  # mean number in a row of sparse A, weighted by itself, up to which AᵀA is made
+FEW_ENTRIES = 4  # mean of the entries in a row of sparse A, weighted by themselves, up to which AᵀA is made
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,14 +135,15 @@ def svd(
 def _bordered(matrix: Any, size: tuple[int, ...], k: int, parameters: Any, solver: Solver) -> tuple[Any, Solver]:
     """Return H of a matrix, or of functions, and its solver; by products, in float64, for few triplets."""
     (m, n), layout, is_auto = size[-2:], getattr(matrix, "layout", None), isinstance(solver, Auto)
-    is_function, is_large, rows = isinstance(matrix, tuple | list), m + n > MATRIX_NODES, None
-    is_few = is_large and 10 * k <= min(m, n) and (is_function or not is_complex(matrix))
-    if is_function:
+    rows: Any = None
+    is_large = m + n > MATRIX_NODES
+    is_few = is_large and 10 * k <= min(m, n)
+    if isinstance(matrix, tuple | list):
         forward, adjoint = matrix
     elif layout == torch.strided:
         checks.check_outside_func(matrix, "matrix")
         checks.check_finite(matrix, "matrix", "check what it is computed from")
-        if not is_few or not isinstance(solver, Auto | Krylov):
+        if not is_few or is_complex(matrix) or not isinstance(solver, Auto | Krylov):
             return torch.cat([pad(matrix, (m, 0)), pad(matrix.mH, (0, n))], -2), solver
         checks.check_floating(matrix, "matrix")
         forward, adjoint, parameters = (lambda y, a: a @ y), (lambda x, a: a.mT @ x), (matrix.double(),)
@@ -149,31 +151,50 @@ def _bordered(matrix: Any, size: tuple[int, ...], k: int, parameters: Any, solve
         raise TypeError(f"matrix must be dense in a batch, got {layout} of {size}; use matrix.to_dense()")
     else:
         index, entries = coordinates(matrix, "matrix")
-        if not is_few or not is_auto or not len(entries):
+        if not (is_few and is_auto and len(entries)) or is_complex(entries):
             index = torch.stack([index[0], index[1] + m])
             index, entries = torch.cat([index, index.flip(0)], 1), torch.cat([entries, entries.conj()])
             found = torch.sparse_coo_tensor(index, entries, (m + n, m + n), check_invariants=False)
             return found, Krylov() if is_large and is_auto else solver
-        checks.check_outside_func(matrix, "matrix")
         checks.check_finite(entries, "matrix", "check what it is computed from")
         entries, rows = parts_of(torch.sparse_coo_tensor(index, entries.double(), size, check_invariants=False))
-        parameters, turned = (entries,), rows.flipped
-        forward, adjoint = (lambda y, a: _Sparse(a, rows) @ y), (lambda x, a: _Sparse(a, turned) @ x)
+        turned, parameters = rows.flipped, (entries,)
+        forward, adjoint = (lambda y, a: product(a, y, rows)), (lambda x, a: product(a, x, turned))
 
     def both(y: Tensor, *given: Tensor) -> Tensor:
         return torch.cat([forward(y[..., m:, :], *given), adjoint(y[..., :m, :], *given)], -2)
 
-    shape = (*size[:-2], m + n)
-    if is_function or not is_auto or len(size) > 2 or (rows is None and min(m, n) > GRAM_NODES):
+    shape, few_columns = (*size[:-2], m + n), min(m, n) <= GRAM_NODES or rows is not None
+    if isinstance(matrix, tuple | list) or not (is_auto and few_columns) or len(size) > 2:
         return FunctionOperator(both, shape, parameters), solver
-    with torch.no_grad():
-        bare = checks.primal(parameters[0])
-        unit = checks.next_power(bare.abs().amax())
-        a = bare / unit if rows is None else _Sparse(bare / unit, rows)
-        tall = a if m >= n else a.mT
-        gram = _gram(tall, min(m, n), bare)
-        bound = unit * gram.ends()[1].clamp_min(0).sqrt()
-    return _Bordered(both, shape, parameters, bound, bare.dtype, bare.device), _ByGram(tall, gram, m < n)
+    gram: Operator
+    bare = checks.primal(parameters[0])
+    unit = checks.next_power(bare.abs().amax())
+    if rows is None:
+        a = (bare if m >= n else bare.mT) / unit
+        forth, gram = a.__matmul__, operator_of(a.mT @ a, "matrix")
+    else:
+        ways = [partial(product, bare / unit, pattern=part) for part in (rows, turned)]
+        (forth, back), a = ways if m >= n else ways[::-1], None
+        gram = _sparse_gram(bare / unit, rows if m >= n else turned) or FunctionOperator(
+            lambda y: back(forth(y)), min(m, n), dtype=bare.dtype, device=bare.device
+        )
+    normal = normalise(gram, None, None, largest=True, is_inside=False)
+    assert normal.factor is not None  # of the largest pairs
+    bound = unit * (normal.operator.scale / normal.factor.abs()).sqrt()
+    return _Bordered(both, shape, parameters, bound, bare.dtype, bare.device), _ByGram(forth, normal, a, m < n)
+
+
+def _sparse_gram(values: Tensor, rows: SparseRows) -> Operator | None:
+    """Return AᵀA of a sparse matrix; None where products with it take longer than with A and Aᵀ."""
+    if not checks.is_plain_host(values):
+        return None
+    from scipy.sparse import csr_array  # loads SciPy
+
+    a = csr_array((values.numpy(), rows.col.numpy(), rows.crow.numpy()), shape=rows.size)
+    a = a.T.tocsr() if rows.is_flipped else a
+    is_thin = np.square(np.diff(a.indptr).astype(float)).sum() <= FEW_ENTRIES * a.nnz
+    return operator_of(a.T @ a, "matrix") if is_thin else None
 
 
 class _Bordered(FunctionOperator):
@@ -184,42 +205,14 @@ class _Bordered(FunctionOperator):
         make_usable(self)
 
 
-class _Sparse(NamedTuple):
-    """A sparse matrix."""
-
-    values: Tensor
-    rows: SparseRows
-
-    @property
-    def mT(self) -> _Sparse:
-        return _Sparse(self.values, self.rows.flipped)
-
-    def __matmul__(self, y: Tensor) -> Tensor:
-        return product(self.values, y.reshape(y.shape[-2:]), self.rows).reshape(*y.shape[:-2], -1, y.shape[-1])
-
-
-def _gram(a: Any, columns: int, like: Tensor) -> Operator:
-    """Return AᵀA in its storage of fewest numbers."""
-    if isinstance(a, Tensor):
-        return operator_of(a.mT @ a, "matrix")
-    if isinstance(a, _Sparse) and checks.is_plain_host(like):
-        from scipy.sparse import csr_array  # loads SciPy
-
-        parts = (a.values.numpy(), a.rows.col.numpy(), a.rows.crow.numpy())
-        rows = csr_array(parts, shape=a.rows.size)
-        rows = rows.T.tocsr() if a.rows.is_flipped else rows
-        if np.square(np.diff(rows.indptr).astype(float)).sum() <= FEW_ENTRIES * rows.nnz:
-            return operator_of(rows.T @ rows, "matrix")
-    return FunctionOperator(lambda y: a.mT @ (a @ y), columns, dtype=like.dtype, device=like.device)
-
-
 @dataclass(frozen=True, eq=False)
 class _ByGram(Auto):
-    """Solver of H by AᵀA, and by `Krylov` where it fails."""
+    """Solver of H by AᵀA, of a matrix or its transpose, and by `Krylov` where it fails."""
 
-    a: Any  # the matrix or its transpose, of at least as many rows as columns
-    gram: Operator
-    is_turned: bool  # whether A is the transpose
+    forth: Callable[[Tensor], Tensor]  # A Y, in a unit of A
+    normal: Normal  # AᵀA
+    a: Tensor | None  # a dense A
+    is_turned: bool
 
     def choose(self, operator: Operator, k: int) -> Choice:
         """Choose this way first."""
@@ -231,30 +224,36 @@ class _ByGram(Auto):
         The round-off of AᵀA, eps σ₁², is eps σ₁² / σ in residuals of H. Pairs for which this is too much follow from a
         dense A without the others, A − U Uᵀ A, of a smaller σ₁.
         """
-        a, gram, eps, steps, more = self.a, self.gram, torch.finfo(operator.dtype).eps, 0, operator.bound.new_zeros
-        v, u, level = more(gram.num_nodes, 0), more(operator.num_nodes - gram.num_nodes, 0), more(0)
+        (forth, normal, a), eps = (self.forth, self.normal, self.a), torch.finfo(operator.dtype).eps
+        n, columns = operator.num_nodes, normal.operator.num_nodes
+        u, v, level = (operator.bound.new_zeros(shape) for shape in ((n - columns, 0), (columns, 0), 0))
         while (count := k - len(level)) > 0:
-            normal = normalise(gram, None, None, largest=True, is_inside=False)
             # The largest pairs are not as crowded as a Laplacian's smallest.
-            solvers = (Krylov(),) if getattr(gram, "is_sparse", False) else choose(normal.operator, count).solvers
+            solvers = (
+                (Krylov(),) if getattr(normal.operator, "is_sparse", False) else choose(normal.operator, count).solvers
+            )
             found = first_converged(solvers, Problem(normal.operator, count, tolerance / 2), progress)
             w = torch.cat([found.vectors, found.guard_vectors], 2)[..., : with_guards(count)]
             w = normal.back(found, Differentiated(w, torch.diag_embed(found.values)))[1].vectors[0]
             w = torch.linalg.qr(torch.cat([v, w], 1))[0][:, len(level) :]
-            q = torch.linalg.qr(torch.cat([u, a @ w], 1))[0][:, len(level) :]
-            left, new, right = torch.linalg.svd(q.mT @ (a @ w))
-            top, steps = torch.cat([level, new])[0], steps + found.ritz.iterations
-            allowed = (tolerance * (new[count - 1] - new[count:][:1].sum())).clamp_min(40 * eps * top)
+            q = torch.linalg.qr(torch.cat([u, image := forth(w)], 1))[0][:, len(level) :]
+            left, new, right = torch.linalg.svd(q.mT @ image)
+            least = 40 * eps * torch.cat([level, new])[0]
+            allowed = (tolerance * (new[count - 1] - new[count:][:1].sum())).maximum(least)
             is_sound = 10 * eps * new[0].square() <= new[:count] * allowed
-            is_whole = bool(is_sound.all() or new[0] <= 40 * eps * top)
-            some = int(is_sound.sum()) if isinstance(a, Tensor) and not is_whole else None
+            is_whole = bool(is_sound.all() or new[0] <= least)
+            some = None if is_whole or a is None else int(is_sound.sum())
             level = torch.cat([level, new[:some]])
             u, v = torch.cat([u, q @ left[:, :some]], 1), torch.cat([v, w @ right[:some].mT], 1)
-            if some:
+            if some is not None and a is not None:
                 a = a - u @ (u.mT @ a)
-                gram = _gram(a, len(v), v)
+                forth, normal = (
+                    a.__matmul__,
+                    normalise(operator_of(a.mT @ a, "matrix"), None, None, largest=True, is_inside=False),
+                )
         x = torch.cat([v, u] if self.is_turned else [u, v]) / 2**0.5
-        return RitzPairs((x * operator.matmul(x)).sum(0)[None], x[None], steps, found.converged & is_whole)
+        done = found.converged & is_whole
+        return RitzPairs((x * operator.matmul(x)).sum(0)[None], x[None], found.ritz.iterations, done)
 
 
 def _orthonormal(raw: Tensor, is_positive: Tensor) -> Tensor:
