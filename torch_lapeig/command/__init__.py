@@ -147,6 +147,8 @@ def transform(options: Namespace) -> None:
         asked.index = None
     used = columns.used_of(data, asked)
     say(*report.of_input(used))
+    if not len(used.x):
+        raise InputError(f"{options.input} has no rows to embed")
     if saved["scaling"] is not None:
         used.scale(saved["scaling"].numpy())
     with warnings.catch_warnings(record=True) as caught:

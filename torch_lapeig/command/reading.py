@@ -246,7 +246,7 @@ def _text(path: Path, file: Any, member: str, options: Namespace) -> Data:
     is_named, said = is_named is not False, f"line {cells.index[0]} names the columns"
     said = said if is_named else "no line names the columns, which are counted from 0"
     rows = cells.set_axis(names, axis=1).iloc[int(is_named) :]
-    table = rows if options.given == "edges" else _table(path, rows, options)
+    table = rows if options.given == "edges" else _table(path, rows, separator, options)
     if len(names) == 1 and not options.separator and table[names[0]].dtype.kind not in "iuf":
         signs, way = (";\t|, ", SEVERAL) if count is None else (";\t|,", SEVERAL_LABELS)  # which may have blanks
         for sign in (sign for sign in signs if sign in cells.iloc[0, 0]):
@@ -345,7 +345,7 @@ def _names(path: Path, cells: Any, is_named: Any, skipped: Any, options: Namespa
     return [*line]
 
 
-def _table(path: Path, cells: Any, options: Namespace) -> Any:
+def _table(path: Path, cells: Any, separator: str, options: Namespace) -> Any:
     decimal, thousands, columns, grouped = options.decimal or ".", options.thousands, {}, False
     missing, words = {*(options.missing or ())}, {*(options.keep or ())}
     marks, kept = {"", *MISSING} - words | missing, {options.index, *([] if cells.columns[0] else [""])}
@@ -363,7 +363,7 @@ def _table(path: Path, cells: Any, options: Namespace) -> Any:
         "keep": words - (MISSING & written),
     }
     for name in (name for name, is_idle in idle.items() if is_idle and name in options.own):
-        way = "leave it out, or say another --separator if cells end at this sign"
+        way = "another --separator such as ';', if cells end there" if decimal == separator else "leave it out"
         raise InputError(f"--{name} has no effect on {path}, where nothing is written so: {way}")
     return pandas.DataFrame(columns, cells.index)
 
