@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--version", action="version", version=f"torch_lapeig {torch_lapeig.__version__}")
     commands = parser.add_subparsers(required=True)
     of_embed = commands.add_parser("embed", help="Laplacian eigenmaps of a file")
-    of_embed.set_defaults(run=embed)
+    of_embed.set_defaults(run=embed, count=None)
     add = of_embed.add_argument
     add("--input", required=True, metavar="FILE", help="a row is a point; file.npz:NAME is one array of several")
     add("--labels", metavar="COLUMN|FILE", help="colours: a column, or a file with a label for each row")
@@ -58,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     add("--clusters", metavar="auto|N", help="clusters of the points (default: none)")
     add("--device", default="cpu", help="cpu (default), cuda, ...")
     new = commands.add_parser("transform", help="new rows, by the module of a run")
-    new.set_defaults(run=transform, given=None, labels=None, leave_out=[])
+    new.set_defaults(run=transform, count=None, given=None, labels=None, leave_out=[])
     new.add_argument("folder", type=Path, metavar="RUN", help="folder that embed wrote")
     new.add_argument("input", metavar="FILE", help="rows with the columns of the run, read by its options")
     for add in (of_embed.add_argument, new.add_argument):
@@ -147,6 +147,8 @@ def transform(options: Namespace) -> None:
         asked.index = None
     used = columns.used_of(data, asked)
     say(*report.of_input(used))
+    if not len(used.x):
+        raise InputError(f"{options.input} has no rows to embed")
     if saved["scaling"] is not None:
         used.scale(saved["scaling"].numpy())
     with warnings.catch_warnings(record=True) as caught:
@@ -154,7 +156,7 @@ def transform(options: Namespace) -> None:
         try:
             y = module.transform(torch.tensor(used.x, dtype=module.embedding_.dtype)).numpy()
         except ValueError as error:
-            raise InputError(f"{options.input}: {' '.join(str(error).split())}") from error
+            raise InputError(f"{options.input}: {error}") from error
     say(*(f"note: {message}" for message in dict.fromkeys(str(warning.message) for warning in caught)))
     write(out.parent, {out.name: rows_of(used, y, {})})
     say(f"{out} has their columns")

@@ -34,10 +34,9 @@ Choices = dict[str, tuple[Any, str]]  # values by their names, each with the rea
 
 
 class Answer(NamedTuple):
-    """Fitted module on the CPU, weighted graph, choices, warnings of the library, and clusters if asked for."""
+    """Fitted module on the CPU, choices, warnings of the library, and clusters if asked for."""
 
     module: LaplacianEigenmaps
-    graph: Graph
     choices: Choices
     notes: list[str]
     clusters: Array | None  # names of the cluster of each point, None of isolated ones
@@ -90,9 +89,9 @@ def embed(x: Any, options: Namespace) -> Answer:
             chosen |= {"bandwidth": (bandwidth, "given by --bandwidth" if t else MEDIAN)} if bandwidth else {}
             clusters = _clusters(graph, chosen, options)
         except (ValueError, TypeError, NotImplementedError, RuntimeError, AssertionError) as error:
-            raise error if isinstance(error, InputError) else InputError(" ".join(str(error).split())) from error
+            raise error if isinstance(error, InputError) else InputError(str(error)) from error
     notes = list(dict.fromkeys(str(warning.message) for warning in caught))
-    return Answer(module.cpu(), graph.to("cpu"), chosen | {"components": components}, notes, clusters)
+    return Answer(module.cpu(), chosen | {"components": components}, notes, clusters)
 
 
 def _clusters(graph: Graph, chosen: Choices, options: Namespace) -> Array | None:
@@ -133,17 +132,18 @@ def _count(options: Namespace, option: str, most: int, usual: int, why: str) -> 
 
 def _neighbors(x: Tensor, options: Namespace) -> tuple[KNN, str]:
     """Return the rule of the graph, and the reason for its number of neighbours."""
-    most, given = _count(options, "neighbors", len(x) - 1, NEIGHBORS[-1], "")
+    most, why = _count(options, "neighbors", len(x) - 1, NEIGHBORS[-1], "")
     rule: Any = partial(KNN, metric=Precomputed("distance"))
     if not options.given:
         rule = partial(Searched, nearest=nearest_neighbors(x, most))
+    if options.neighbors is not None:
+        return rule(most), why
     tried, why = sorted({min(k, most) for k in NEIGHBORS}), "the usual number, and it joins all points"
-    for k in tried if not given else []:
+    for k in tried:
         if len(rule(k).with_state(x)[0].nodes_of_components()) == 1:
             return rule(k), why
         why = f"with {k} the graph falls apart"
-    unjoined = f"the usual number; up to {most} the graph falls apart all the same"
-    return rule(most if given else tried[0]), given or unjoined
+    return rule(tried[0]), f"the usual number; up to {most} the graph falls apart all the same"
 
 
 def _parts(graph: Graph, components: int, options: Namespace) -> Choices:

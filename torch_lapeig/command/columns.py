@@ -56,8 +56,7 @@ def used_of(data: Data, options: Namespace) -> Used:
     check_known([*options.columns, *options.one_hot, *options.leave_out], names, data.source)
     is_sparse, of_table = sparse.issparse(data.rows), _edges if options.given == "edges" else _table
     used = Used(data.rows, data.index) if is_sparse else of_table(data, options)
-    account = {"lines": data.lines} if data.lines else {}
-    used.lines = {"file": f"{data.source}: {data.said}", **account, "rows": "", **used.lines}
+    used.lines = {"file": f"{data.source}: {data.said}", **data.lines, "rows": "", **used.lines}
     if options.labels:
         names += _label(used, data, options)
     check_known(filter(None, [options.index]), [*names, *filter(None, [data.index.name])], data.source)
@@ -154,8 +153,8 @@ def _label(used: Used, data: Data, options: Namespace) -> list[str]:
     path, member = reading.path_and_member(options.labels)
     if not path.is_file():
         raise InputError(f"there is no file {path}, and {data.source} has no {options.labels!r}; it has {listed(own)}")
-    others: dict[str, Any] = {"given": None, "one_hot": [], "skip_lines": data.skipped}
-    found = reading.read(options.labels, Namespace(**vars(options) | others), len(used.index))
+    others: dict[str, Any] = {"given": None, "one_hot": [], "skip_lines": data.skipped, "count": len(used.index)}
+    found = reading.read(options.labels, Namespace(**vars(options) | others))
     names = [name for name in found.rows if name != options.index]
     if member in names or (member and found.lines and len(names) > 1):
         check_known([member], names, str(path))
@@ -242,18 +241,18 @@ def _asymmetry(pairs: Any) -> float:
 
 def _check_pairs(used: Used, source: str, given: str) -> None:
     pairs, is_sparse, failed = used.x, sparse.issparse(used.x), ""
-    values, (n, m) = pairs.data if is_sparse else pairs, pairs.shape
+    n, m = pairs.shape
     if n != m or n < LEAST_POINTS:
         failed = f"it must be square, of {LEAST_POINTS} rows, got {n} × {m}: --leave-out some, or squareform(x)"
     elif (rows := [*map(str, used.index)]) != used.names and sorted(rows) == sorted(used.names):
         failed = "its rows and its columns have the same names in different orders"
-    elif bad := int((~np.isfinite(values)).sum()):
+    elif bad := int((~np.isfinite(pairs.data if is_sparse else pairs)).sum()):
         failed = f"{bad} entries are missing or infinite: replace them, by a distance above all others for instance"
-    elif bad := int((values < 0).sum()):
-        failed = f"{bad} entries are negative, down to {values.min():.3g}: of correlations, take (1 + x) / 2 or abs(x)"
-    elif not (values > 0).any():
+    elif (least := pairs.min()) < 0:
+        failed = f"entries are negative, down to {least:.3g}: of correlations, take (1 + x) / 2 or abs(x)"
+    elif pairs.max() == 0:
         failed = "no entry is positive"
-    elif given == "distance" and pairs.diagonal().max() > ROUNDOFF * values.max():
+    elif given == "distance" and pairs.diagonal().max() > ROUNDOFF * pairs.max():
         failed = f"its diagonal is not zero, up to {pairs.diagonal().max():.3g}: similarities are --given affinity"
     elif (given != "distance" or not is_sparse) and (off := _asymmetry(pairs)) > ROUNDOFF:
         failed = f"it is not symmetric, by {off:.2g} of the largest: x + x.T completes a half, (x + x.T) / 2 averages"

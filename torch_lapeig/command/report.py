@@ -54,7 +54,7 @@ def of_input(used: Used) -> list[Section]:
 
 def of_answer(answer: Answer) -> list[Section]:
     """Return what was chosen, the eigenvalues, and sentences about gaps and warnings."""
-    module, first = answer.module, max(len(answer.graph.nodes_of_components()) - 1, 0)  # those before tell parts apart
+    module, first = answer.module, max(answer.choices["parts"][0] - 1, 0)  # those before tell parts apart
     values, said = module.eigenvalues_.numpy(), list(answer.notes)
     nexts = np.append(values[1:], values[-1:] + module.gap_.numpy())
     gaps = np.where((nexts > 0) & np.isfinite(nexts), 1 - values / np.where(nexts > 0, nexts, 1), 0)
