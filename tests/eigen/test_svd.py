@@ -20,10 +20,11 @@ MATRICES = {"tall": points(7, 5), "wide": points(5, 7), "row": points(1, 4), "on
 MATRICES |= {"batch": points(8, 5, batch=3), "float32": points(9, 6).float(), "complex": COMPLEX}
 MATRICES |= {"not contiguous": points(5, 9).mT[::2], "zero": torch.zeros(5, 4, dtype=torch.float64)}
 MATRICES |= {"batch of ranks": torch.stack([LOW, points(6, 5), 0 * LOW, 1e-200 * LOW]), "orthogonal": ORTHOGONAL}
-MATRICES |= {"graded": points(50, 30) @ (torch.logspace(0, -18, 30).double()[:, None] * RIGHT)}
+GRADED = torch.logspace(0, -18, 30).double()[:, None] * RIGHT
+MATRICES |= {"graded": points(50, 30) @ GRADED, "large and graded": points(900, 30) @ GRADED}
 MATRICES |= {"sparse": SPARSE.to_sparse_csr(), "complex and sparse": (SPARSE * 1j).to_sparse_coo()}
 MATRICES |= {"integers of SciPy": scipy.sparse.csc_array(SPARSE.numpy().astype(int)), "large": points(900, 40)}
-MATRICES |= {"large, of rank 2": LOW.repeat(150, 10)}
+MATRICES |= {"large, of rank 2": LOW.repeat(150, 10), "large and not centred": 1e4 + points(40, 900)}
 MATRICES |= {"large and sparse": torch.block_diag(*[SPARSE] * 10).to_sparse_coo()}
 
 
