@@ -129,3 +129,27 @@ def test_signs_and_what_has_no_gradient():
     assert (u.gather(0, u.abs().argmax(0, keepdim=True)) > 0).all()
     with pytest.warns(DegeneracyWarning, match="choice of basis"):
         svd(ORTHOGONAL.clone().requires_grad_()).U[0, 0].backward()
+
+
+@pytest.mark.parametrize("is_sparse", [False, True])
+def test_few_triplets_of_large_matrices_to_second_order(is_sparse):
+    dense = points(800, 30) * (points(800, 30, seed=1) > 1)
+    index, loss, step = dense.nonzero().mT, points(800, 30, seed=2), points(800, 30, seed=3)[dense != 0]
+
+    def both_orders(low_rank):
+        values = dense[dense != 0].requires_grad_()
+        matrix = torch.zeros_like(dense).index_put(tuple(index), values)
+        if is_sparse and low_rank is ours:
+            matrix = torch.sparse_coo_tensor(index, values, dense.shape, check_invariants=True)
+        found = low_rank(matrix)
+        (first,) = torch.autograd.grad((loss * found).sum(), values, create_graph=True)
+        return first.detach(), torch.autograd.grad((first * step).sum(), values)[0]
+
+    def ours(matrix):
+        return cube(svd(matrix, 3))
+
+    def theirs(matrix):
+        u, s, vh = torch.linalg.svd(matrix, full_matrices=False)
+        return (u[:, :3] * s[:3] ** 3) @ vh[:3]
+
+    torch.testing.assert_close(both_orders(ours), both_orders(theirs), rtol=1e-6, atol=1e-6)
