@@ -20,10 +20,11 @@ MATRICES = {"tall": points(7, 5), "wide": points(5, 7), "row": points(1, 4), "on
 MATRICES |= {"batch": points(8, 5, batch=3), "float32": points(9, 6).float(), "complex": COMPLEX}
 MATRICES |= {"not contiguous": points(5, 9).mT[::2], "zero": torch.zeros(5, 4, dtype=torch.float64)}
 MATRICES |= {"batch of ranks": torch.stack([LOW, points(6, 5), 0 * LOW, 1e-200 * LOW]), "orthogonal": ORTHOGONAL}
-MATRICES |= {"graded": points(50, 30) @ (torch.logspace(0, -18, 30).double()[:, None] * RIGHT)}
+GRADED = torch.logspace(0, -18, 30).double()[:, None] * RIGHT
+MATRICES |= {"graded": points(50, 30) @ GRADED, "large and graded": points(900, 30) @ GRADED}
 MATRICES |= {"sparse": SPARSE.to_sparse_csr(), "complex and sparse": (SPARSE * 1j).to_sparse_coo()}
 MATRICES |= {"integers of SciPy": scipy.sparse.csc_array(SPARSE.numpy().astype(int)), "large": points(900, 40)}
-MATRICES |= {"large, of rank 2": LOW.repeat(150, 10)}
+MATRICES |= {"large, of rank 2": LOW.repeat(150, 10), "large and not centred": 1e4 + points(40, 900)}
 MATRICES |= {"large and sparse": torch.block_diag(*[SPARSE] * 10).to_sparse_coo()}
 
 
@@ -128,3 +129,27 @@ def test_signs_and_what_has_no_gradient():
     assert (u.gather(0, u.abs().argmax(0, keepdim=True)) > 0).all()
     with pytest.warns(DegeneracyWarning, match="choice of basis"):
         svd(ORTHOGONAL.clone().requires_grad_()).U[0, 0].backward()
+
+
+@pytest.mark.parametrize("is_sparse", [False, True])
+def test_few_triplets_of_large_matrices_to_second_order(is_sparse):
+    dense = points(800, 30) * (points(800, 30, seed=1) > 1)
+    index, loss, step = dense.nonzero().mT, points(800, 30, seed=2), points(800, 30, seed=3)[dense != 0]
+
+    def both_orders(low_rank):
+        values = dense[dense != 0].requires_grad_()
+        matrix = torch.zeros_like(dense).index_put(tuple(index), values)
+        if is_sparse and low_rank is ours:
+            matrix = torch.sparse_coo_tensor(index, values, dense.shape, check_invariants=True)
+        found = low_rank(matrix)
+        (first,) = torch.autograd.grad((loss * found).sum(), values, create_graph=True)
+        return first.detach(), torch.autograd.grad((first * step).sum(), values)[0]
+
+    def ours(matrix):
+        return cube(svd(matrix, 3))
+
+    def theirs(matrix):
+        u, s, vh = torch.linalg.svd(matrix, full_matrices=False)
+        return (u[:, :3] * s[:3] ** 3) @ vh[:3]
+
+    torch.testing.assert_close(both_orders(ours), both_orders(theirs), rtol=1e-6, atol=1e-6)

@@ -88,7 +88,7 @@ def choose(operator: Operator, k: int) -> Choice:
     if not is_sparse and is_host:
         # `Eigh` takes the time of as many products: calls take most of the time of small ones.
         krylov = Krylov(max_products=min(n // 3, n**2 // 3600))
-        return Choice((krylov, Eigh()), "few pairs of dense graphs, by one product after the other")
+        return Choice((krylov, Eigh()), "few pairs of dense graphs, by one block of products after the other")
     # Graphs that Chebyshev filters do not solve in about the time of `Eigh` are left to `Eigh`, which for dense
     # graphs takes the time of 4 n / m products with m vectors: for m = 16, of 100 at n = 512 and 500 at n = 2000.
     most = tuning.SPARSE_PRODUCTS if is_sparse else int(4 * n / block)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from torch_lapeig.eigen.operator import Operator
-from torch_lapeig.graph.algebra import csr, edge_products, multiply, product
+from torch_lapeig.graph.algebra import csr, edge_products, entries, multiply, product
 from torch_lapeig.graph.graph import canonical_csr
 from torch_lapeig.native.calls import memory_supported
 from torch_lapeig.support import checks, precision
@@ -261,7 +261,7 @@ def parts_of(x: Any) -> tuple[Tensor, SparseRows | None]:
     x = x.coalesce()
     row, col = x.indices()
     crow = torch.searchsorted(row.contiguous(), torch.arange(x.shape[0] + 1, device=row.device))
-    return x.values(), _sparse_rows(crow, col, x.shape)
+    return entries(x), _sparse_rows(crow, col, x.shape)
 
 
 def _sparse_rows(crow: Tensor, col: Tensor, size: Sequence[int]) -> SparseRows:

@@ -28,7 +28,7 @@ from torch_lapeig.eigen.problem import Differentiated, Normal, Problem, normalis
 from torch_lapeig.eigen.solve import Auto, Solve, eigenpairs, first_converged
 from torch_lapeig.eigen.solvers.krylov import Krylov
 from torch_lapeig.eigen.solvers.solver import RitzPairs, Solver, with_guards
-from torch_lapeig.graph.algebra import product
+from torch_lapeig.graph.algebra import assembled, product
 from torch_lapeig.support import checks, precision
 from torch_lapeig.support.cached import deep_copy, make_usable
 from torch_lapeig.support.progress import Progress
@@ -157,7 +157,7 @@ def _bordered(matrix: Any, size: tuple[int, ...], k: int, parameters: Any, solve
             found = torch.sparse_coo_tensor(index, entries, (m + n, m + n), check_invariants=False)
             return found, Krylov() if is_large and is_auto else solver
         checks.check_finite(entries, "matrix", "check what it is computed from")
-        entries, rows = parts_of(torch.sparse_coo_tensor(index, entries.double(), size, check_invariants=False))
+        entries, rows = parts_of(assembled(index, entries.double(), size))
         turned, parameters = rows.flipped, (entries,)
         forward, adjoint = (lambda y, a: product(a, y, rows)), (lambda x, a: product(a, x, turned))
 
