@@ -129,8 +129,7 @@ INLINE int are_triangles_equal(int64_t n, const double *a)
     return 1;
 }
 
-/* Return the sign of the first entry of a product of nearly the largest size, as `first_of_largest` in pattern.py chooses
-   it; without factors of a vector. */
+/* Return the sign of the first entry of nearly the largest size, times factors if there are some, as `signs` does. */
 INLINE double sign_of(int64_t n, const double *v, const double *factor)
 {
     double most = 0;
@@ -148,12 +147,10 @@ static void eigh_of(void *data, int64_t part, int64_t parts, double *room)
     for (int64_t graph = task->matrices * part / parts; graph < task->matrices * (part + 1) / parts; graph++) {
         double *const vectors = task->vectors + graph * n * wanted;
         const double *const from = task->matrix + graph * n * n;
-        if ((task->is_whole && !are_triangles_equal(n, from)) ||
-            !eigenpairs(n, from, task->values + graph * n, at, (double *)(at + n))) {
-            __atomic_store_n(&task->failed, 1, __ATOMIC_RELAXED);
-            continue;
-        }
-        for (int64_t k = 0; k < wanted; k++) {
+        const int is_sound = (!task->is_whole || are_triangles_equal(n, from)) &&
+                             eigenpairs(n, from, task->values + graph * n, at, (double *)(at + n));
+        if (!is_sound) __atomic_store_n(&task->failed, 1, __ATOMIC_RELAXED);
+        for (int64_t k = 0; is_sound && k < wanted; k++) {
             const double sign = sign_of(n, at[k], task->factor ? task->factor + graph * n : NULL);
             for (int64_t i = 0; i < n; i++) vectors[i * wanted + k] = sign * at[k][i];
         }
