@@ -134,11 +134,12 @@ class FactoredCosine(Operator):
 
     def _forth(self, x: Tensor, y: Tensor) -> Tensor:
         """Return X Y."""
-        return precision.matmul(x, y) if self._sparse is None else product(x, y, self._sparse)
+        # Transposed, products of few columns with 3000 × 50 numbers take half of the time.
+        return precision.matmul(y.mT, x.mT).mT if self._sparse is None else product(x, y, self._sparse)
 
     def _back(self, x: Tensor, y: Tensor) -> Tensor:
         """Return Xᵀ Y."""
-        return precision.matmul(x.mT, y) if self._sparse is None else product(x, y, self._sparse.flipped)
+        return precision.matmul(y.mT, x).mT if self._sparse is None else product(x, y, self._sparse.flipped)
 
     @cached_property
     def _both(self) -> tuple[Tensor, Tensor] | None:
