@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -22,6 +22,9 @@ from torch_lapeig.native.sparse import BLOCK, BlockLimits, NextBlock, next_block
 from torch_lapeig.support.progress import Progress
 
 WIDTH = 4  # vectors of a block for factors: a solve of four takes a little more than twice the time of one
+# The same for products: two show copies, so that simple values need no second search, in as many products in all as one
+# vector and the search; four take 1.2 to 1.7 times as many.
+PAIR = 2
 # Residual of the next value over the gap to it: the gap then has five digits or more.
 NEXT_RESIDUAL = 1e-3
 ROUNDOFF_UNITS = 10.0  # lengths, in eps of the largest product, up to which a part outside the space is round-off
@@ -38,14 +41,13 @@ CLOSE = 100 * SURE
 
 @dataclass(frozen=True)
 class Krylov:
-    """Krylov spaces of one vector, orthogonalised in full and restarted by their Ritz vectors (Wu & Simon 2000).
+    """Krylov spaces of two vectors, orthogonalised in full and restarted by their Ritz vectors (Wu & Simon 2000).
 
-    One product at a time finds a few pairs in the fewest products, but only one copy of a multiple eigenvalue. So the
-    complement of the pairs found is searched from a new random vector, until its smallest value is none of the wanted
-    ones. ARPACK, which restarts in the same way, leaves out this search and misses copies.
+    Two vectors find two copies of a multiple eigenvalue. Where both are there, the complement is searched for more.
+    ARPACK, which restarts in the same way from one vector, misses copies.
 
     Args:
-        max_products: maximum number of products with one vector, at least 1.
+        max_products: maximum number of products with one vector, at least 1; half where residuals predict more.
         seed: of random vectors.
 
     >>> from torch_lapeig import eigenpairs
@@ -64,7 +66,8 @@ class Krylov:
         return one_by_one(self._solve, operator, k, tolerance, progress)
 
     def _solve(self, request: Request) -> RitzPairs:
-        return pairs_by_krylov(request, Form(request.operator, request.operator.matmul), self.max_products, self.seed)
+        form = Form(request.operator, request.operator.matmul, dense=request.operator.dense)
+        return pairs_by_krylov(request, form, self.max_products, self.seed)
 
 
 @dataclass(frozen=True)
@@ -79,6 +82,8 @@ class Form:
     target: float | None = None  # a number inside, to which the wanted values are the nearest
     memory: float = math.inf  # maximum bytes of factors
     rounding: float = 0.0  # size of E, where the inverse inside the spectrum is that of A + E − σ M
+    width: int = PAIR  # number of vectors of a block
+    dense: dict[str, Tensor] | None = None  # `Operator.dense` where f(A, M) = A
 
     def rank(self, theta: Tensor) -> Tensor:
         """Return numbers by which the wanted values are the smallest: θ or −1 / the distance of λ."""
@@ -91,7 +96,7 @@ class Form:
 
     def product(self, y: Tensor) -> Tensor:
         """Return f(A, M) Y."""
-        return self.matmul(y if self.inverse is None else self.weighted(y))
+        return self.matmul(y.contiguous() if self.inverse is None else self.weighted(y))
 
     def weighted(self, y: Tensor) -> Tensor:
         """Return M Y."""
@@ -171,7 +176,7 @@ class _Search:
     def attempt(self, tolerance: float) -> tuple[Tensor, Tensor, bool, float]:
         """Return values, vectors and success with a tolerance of their spaces, and residuals over allowed ones."""
         form, null = self.form, self.request.null
-        tolerance = tolerance if form.inverse is None else min(tolerance, SURE)
+        tolerance = min(tolerance, SURE)
         locked = null[:, :0]
         while True:
             known, count = torch.cat([null, locked], 1), self.request.wanted - locked.shape[1]
@@ -193,11 +198,10 @@ class _Search:
         is_direct = form.inverse is None
         columns = count if is_direct or form.target is not None else count + request.columns - request.wanted - 1
         free = int(request.operator.active_count) - known.shape[1]
-        size, count = self.size or max(48, 3 * columns), min(count, free)
-        space = Space(form, known, min(size, free), free, self.seeds, 1 if is_direct else WIDTH)
-        # No space of an inverse has converged earlier.
-        first = 2 * count if is_direct else 2 * columns + min(columns, 12)
-        before, checks, step, last = self.products, 0, first, math.inf
+        size, count = self.size or max(64 if is_direct else 48, 3 * columns), min(count, free)
+        space = Space(form, known, min(size, free), free, self.seeds, form.width)
+        # No space has converged earlier.
+        before, checks, step, last = self.products, 0, 2 * columns + min(columns, 12), math.inf
         while True:
             space.expand(step := max(CHECK_EVERY if is_direct else 1, step))
             self.products, checks = before + space.products, checks + 1
@@ -209,9 +213,9 @@ class _Search:
             # Half of the solves that the last decrease predicts, because convergence accelerates.
             rate = math.log(last / ratio) / step if ratio < last < math.inf else 0.0
             more = int(math.log(max(ratio, 1)) / rate / 2) if rate else space.products
-            step = count if is_direct else min(space.products // 3, more)
+            step = min(space.products // (2 if is_direct else 3), more)
             last = ratio
-            if done or (self.products >= self.most and len(theta) >= count):
+            if done or (self.products + min(more, self.products) >= self.most and len(theta) >= count):
                 turn = turn[:, :columns]
                 vectors = space.combine(turn).mT if is_direct else space.images(turn)
                 return _Ritz(theta, residuals, vectors, done, space.is_whole)
@@ -252,12 +256,12 @@ class _Search:
         """
         theta, residuals, x = found.theta, found.residuals, found.vectors[:, :count]
         rank, round_off = self.form.rank(theta), float(self._round_off(theta)[: count + 1][-1])
-        is_shown, last = not found.finished or found.is_whole or count == 0, rank[WIDTH - 1 :][:count]
-        if self.form.inverse is not None and not is_shown and len(last) == count:
+        is_shown, last = not found.finished or found.is_whole or count == 0, rank[self.form.width - 1 :][:count]
+        if not is_shown and len(last) == count:
             # No value before the cut may have more copies than a block has columns; those that it splits do not matter.
-            first = rank[:count]
-            matters = first < rank[count] - 10 * round_off
-            is_shown = not bool((matters & (last - first <= CLOSE * first.abs())).any())
+            first, next_rank = rank[:count], rank[count]
+            matters, beyond = first < next_rank - 10 * round_off, 0 * next_rank if self.form.inverse else next_rank
+            is_shown = not bool((matters & (last - first <= CLOSE * (beyond - first) + round_off)).any())
         if is_shown:
             return x, True, 0.0
         number, cut = self._counted(rank, count, round_off, known.shape[1])
@@ -360,10 +364,12 @@ class Space:
         self._near = 0  # number of the first basis vectors that have no products with the next block
         self._least = 0.0
         self._unit = ROUNDOFF_UNITS * torch.finfo(known.dtype).eps
-        self.next_block = self._next_block
+        self.next_block, self.steps = self._next_block, dict[str, Any]()
         can_load = calls.memory_supported(known) and calls.library() is not None and known.dtype == torch.float64
         if can_load and self.width <= BLOCK and form.has_plain_sums:
             self.next_block = partial(next_block, mass=form.mass)
+            if form.dense is not None:
+                self.steps = {**form.dense, "small": self.matrix, "size": size, "known": self.c}
         self._begin(0)
 
     @property
@@ -381,17 +387,21 @@ class Space:
         goal = self.products + products
         while self.products < goal and not self.is_full and not self.is_whole:
             j, p = self.dimension, self.following
-            end, count = j + p, self.c + j + p
+            count, steps = self.c + j + p, dict(self.steps)
             rest = self.rows[count : count + p]
-            rest.copy_(self.form.product(self.rows[self.c + j : count].mT).mT)
+            if steps:  # C multiplies, block after block
+                steps["steps"] = min(-(-(goal - self.products) // p), (min(self.size, self.free) - j) // p)
+            else:
+                rest.copy_(self.form.product(self.rows[self.c + j : count].mT).mT)
             # Blocks before the last two have no products with the next one but after a restart.
             limits = BlockLimits(self._least, self._unit)
-            found = self.next_block(self.rows[:count], rest, self.c + self._near, limits)
-            self.matrix[j:end, :end] = found.products[self.c :].mT
-            self.dimension, self._near, self._least, self.coupling = end, j, found.least, found.factor.mT
-            self.products, self.following = self.products + p, p
+            found = self.next_block(self.rows[:count], rest, self.c + self._near, limits, **steps)
+            end = len(found.products) - self.c
+            self.matrix[end - p : end, :end] = found.products[self.c :].mT
+            self.dimension, self._near, self._least, self.coupling = end, end - p, found.least, found.factor.mT
+            self.products, self.following = self.products + end - j, p
             if not found.is_made or end + p > self.free:
-                self._take_care(rest)
+                self._take_care(self.rows[self.c + end :][:p])
 
     def _take_care(self, rest: Tensor) -> None:
         """Make the next block from a rest ``(p, N)`` that nearly depends on itself or the space, or is round-off."""
@@ -427,7 +437,7 @@ class Space:
 
     def ritz(self) -> tuple[Tensor, Tensor, Tensor]:
         """Return Ritz values, ascending, their coordinates in the space and the norms of their residuals."""
-        values, turn = self.form.same_on_all_ranks(*symmetric_eigh(self._projected()))
+        values, turn = self.form.same_on_all_ranks(*torch.linalg.eigh(self.matrix[: self.dimension, : self.dimension]))
         return values, turn, torch.linalg.vector_norm(self._outside(turn), dim=0)
 
     def _outside(self, turn: Tensor) -> Tensor:
