@@ -123,7 +123,6 @@ class BlockLimits(NamedTuple):
     unit: float  # the same over the norm of the products
     pivot: float = 1e-3  # least pivot for Cholesky factors
     sound: float = 0.1  # least pivot to be orthonormal by them
-    least_left: float = 0.1  # length of a unit vector outside the space, below which care is needed
 
 
 class NextBlock(NamedTuple):
@@ -136,20 +135,15 @@ class NextBlock(NamedTuple):
     is_made: bool  # whether the new block is orthonormal, and orthogonal to the rows
 
 
-def next_block(
-    rows: Tensor, block: Tensor, near: int, limits: BlockLimits, mass: Tensor | None = None, **steps: Any
-) -> NextBlock:
-    """Make a block ``(p, N)`` orthonormal and orthogonal to rows ``(m, N)``, in place: float64, dense, p ≤ `BLOCK`.
-
-    With ``steps`` as `kernels.h` declares them, several blocks, of which the last is returned.
-    """
-    (width, n), threads, steps = block.shape, calls.num_threads(), ONE_BLOCK | steps
+def next_block(rows: Tensor, block: Tensor, near: int, limits: BlockLimits, mass: Any = None, **more: Any) -> NextBlock:
+    """Make one or more blocks ``(p, N)``, p ≤ `BLOCK`, the next of orthonormal rows ``(m, N)``, in place; float64."""
+    (width, n), threads, steps = block.shape, calls.num_threads(), ONE_BLOCK | more
     products, factor = rows.new_empty(len(rows) + (steps["steps"] - 1) * width, BLOCK), rows.new_empty(BLOCK, BLOCK)
     parts = (None, None, None) if mass is None else (mass.crow_indices(), mass.col_indices(), mass.values())
     csr = fill_struct("Rows_double", **dict(zip(("crow", "col", "values"), parts, strict=True)), diagonal=None)
-    # The block has hardly a part of the first `near` rows.
     sizes = {"nodes": n, "rows": len(rows), "near": near, "width": width, "mass": csr, "weighted": None, "work": None}
-    blocks = {"basis": rows, "block": block, "products": products, "factor": factor}
+    # A unit vector that has a length of less than 0.1 outside the space needs care.
+    blocks = {"basis": rows, "block": block, "products": products, "factor": factor, "least_left": 0.1}
     task = fill_struct("Projection", **sizes, **blocks, **limits._asdict(), **steps)
     is_made = call("next_block", ctypes.byref(task), max(1, min(threads, n // ROWS_PART)), threads)
     if is_made == NO_MEMORY:
