@@ -24,10 +24,10 @@ from torch_lapeig.support import tuning
 # Made once, because checking options takes time.
 FILTERS, MULTIGRID, FACTORS = ChebyshevSubspace(max_products=tuning.SPARSE_PRODUCTS), Lobpcg(), ShiftInvert()
 INVERSE = Lobpcg(preconditioner=SparseFactors())
-# Dense matrices up to which `Eigh` takes less time than Krylov spaces, for no pairs and for each pair more. Over its
-# time these took, without and with gradients, 0.6 to 2.1 and 0.4 to 1.5 with 800 nodes and 2 pairs, 0.4 to 1.5 and 0.3
-# to 1.3 with 1200 and 8, 1.2 to 1.6 and 1.5 to 2.4 with 1200 and 32: RBF, cosines of clusters, patches, neighbours.
-SUBSET_NODES, SUBSET_NODES_OF_PAIR = 700, 40
+# Dense matrices up to which `Eigh` takes less time than Krylov spaces, for no pairs and for each pair more, without and
+# with gradients. Over its time these took, without and with them, with 600 nodes and 8 pairs 0.7 to 1.1 and 0.8 to 2.4,
+# with 800 and 2 0.4 to 0.8 and 0.3 to 0.8 (clusters 1.8): RBF, cosines, clusters, random graphs.
+SUBSET_NODES = {False: (520, 8), True: (700, 40)}
 LARGE_WITHOUT_LOOPS = 5_000  # nodes from which on torch takes seconds more than compiled loops
 MESH_SHARE = 0.5  # share of inner nodes of a ball from which on a graph is a mesh: of a curve, a surface or a body
 
@@ -80,7 +80,8 @@ def choose(operator: Operator, k: int) -> Choice:
     if is_sparse and (batch == 1 or n > tuning.BATCHED_NODES):
         return choose_for_graph(next(operator.items()), k)
     is_host = operator.device.type == "cpu"
-    subset = SUBSET_NODES + SUBSET_NODES_OF_PAIR * k
+    nodes, of_pair = SUBSET_NODES[any(parameter.requires_grad for parameter in operator.parameters)]
+    subset = nodes + of_pair * k
     if n <= (tuning.EIGH_NODES if is_sparse else subset if is_host else tuning.DENSE_EIGH_NODES):
         return Choice((Eigh(),), "all pairs of the graphs together, or the first ones where no gradient needs all")
     if n > tuning.FALLBACK_NODES:

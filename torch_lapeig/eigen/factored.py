@@ -105,6 +105,8 @@ class FactoredCosine(Operator):
     tensor([-1., -1.,  1.,  1.])
     """
 
+    multiplies_pairs = True
+
     def __init__(self, x: Any, *, loops: bool = False, similarity: Similarity = "cosine") -> None:
         self._loops = checks.check_flag(loops, "loops")
         checks.check_choice(similarity, "similarity", ("cosine", "shifted"))
@@ -134,11 +136,12 @@ class FactoredCosine(Operator):
 
     def _forth(self, x: Tensor, y: Tensor) -> Tensor:
         """Return X Y."""
-        return precision.matmul(x, y) if self._sparse is None else product(x, y, self._sparse)
+        # Transposed, products of few columns with 3000 × 50 numbers take half of the time.
+        return precision.matmul(y.mT, x.mT).mT if self._sparse is None else product(x, y, self._sparse)
 
     def _back(self, x: Tensor, y: Tensor) -> Tensor:
         """Return Xᵀ Y."""
-        return precision.matmul(x.mT, y) if self._sparse is None else product(x, y, self._sparse.flipped)
+        return precision.matmul(y.mT, x).mT if self._sparse is None else product(x, y, self._sparse.flipped)
 
     @cached_property
     def _both(self) -> tuple[Tensor, Tensor] | None:

@@ -52,6 +52,8 @@ class Operator:
     parameters: tuple[Tensor, ...] = ()
     nodes: PatternBase = PatternBase()  # reductions over all nodes, which may lie on several ranks
     compiled: Rows | None = None  # rows for compiled loops
+    multiplies_pairs: bool = False  # whether a product with two vectors takes much less time than two products
+    dense: dict[str, Tensor] | None = None  # matrix M and diagonal c of one dense A = diag(c) − M for compiled loops
     mean_value: Tensor | None = None  # estimate of each graph's mean eigenvalue, ``(B,)``
     size: Tensor | None = None  # `scale`; None for the bound
     given: torch.dtype | None = None  # to which the entries were rounded; None for their own

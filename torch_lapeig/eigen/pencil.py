@@ -21,7 +21,7 @@ from torch_lapeig.eigen.problem import CONGRUENT, RESIDUAL_UNITS, Measure, Probl
 from torch_lapeig.eigen.solvers.blocks import symmetric_eigh
 from torch_lapeig.eigen.solvers.dense import Eigh
 from torch_lapeig.eigen.solvers.factors import Factors, Shifted, factorize, factors_near, symmetric_rows, to_scipy
-from torch_lapeig.eigen.solvers.krylov import Form, Krylov, pairs_by_krylov
+from torch_lapeig.eigen.solvers.krylov import WIDTH, Form, Krylov, pairs_by_krylov
 from torch_lapeig.eigen.solvers.solver import Request, RitzPairs, Solver
 from torch_lapeig.eigen.symmetric import SymmetricOperator
 from torch_lapeig.graph.pattern import Pattern, SparsePattern
@@ -239,7 +239,7 @@ def _solve_sparse(problem: Problem, request: Request) -> tuple[RitzPairs, Measur
         if bool(found.finished):
             return found._replace(inverses=(of_one,)), Measure(of_one)
     shift, inverse = _least_shift(lambda s: _inverse_of_definite(pencil.both.at(-s)), *pencil.diagonals)
-    form = Form(operator, inverse, mass, inverse, -shift, memory=budget_of(torch.device("cpu")).factors)
+    form = Form(operator, inverse, mass, inverse, -shift, width=WIDTH, memory=budget_of(torch.device("cpu")).factors)
     return pairs_by_krylov(request, form, MOST_SOLVES, seed=0), Measure(inverse, shift)
 
 
@@ -258,7 +258,7 @@ def _solve_inside(
     # Where pivots are not exchanged, the factors are those of another matrix, with other eigenvectors.
     rounding, round_off = inverse.probe()[0], RESIDUAL_UNITS * torch.finfo(torch.float64).eps * bound
     solve = inverse if rounding <= round_off else refined
-    form = Form(operator, solve, mass, inverse, sigma, target, memory, min(rounding, round_off))
+    form = Form(operator, solve, mass, inverse, sigma, target, memory, min(rounding, round_off), WIDTH)
     found = pairs_by_krylov(request, form, MOST_SOLVES, seed=0)
     values, x = _polished(problem, found.vectors[0], refined, of_mass)
     return found._replace(values=values[None], vectors=x[None]), Measure(of_mass, sigma=sigma)

@@ -16,7 +16,7 @@ from torch_lapeig.eigen.operator import Operator, name_of
 from torch_lapeig.graph.algebra import sum_of_groups
 from torch_lapeig.graph.graph import check_edge_values
 from torch_lapeig.graph.pattern import Part, Pattern, SparsePattern, in_double
-from torch_lapeig.native.calls import Rows
+from torch_lapeig.native.calls import Rows, memory_supported
 from torch_lapeig.support import checks, precision
 from torch_lapeig.support.cached import cached_property, check_unchanged, make_usable
 from torch_lapeig.support.threads import slices
@@ -414,6 +414,13 @@ class SymmetricOperator(Operator):
             return None
         diagonal = None if self._numbers[3] else self.diagonal.reshape(-1)
         return Rows.of(self.pattern.crow, self.pattern.col, self.values, diagonal)
+
+    @property
+    def dense(self) -> dict[str, Tensor] | None:  # type: ignore[override]
+        """Return M and c as C reads them; see `Operator.dense`."""
+        parts = {"matrix": self.values.detach(), "diagonal": self.diagonal.detach().contiguous()}
+        is_one = len(self.shape) == 1 and not self.is_sparse and self.dtype == torch.float64
+        return parts if is_one and self.values.is_contiguous() and memory_supported(*parts.values()) else None
 
     def twice(self, centre: Tensor, half: Tensor) -> Callable[[Tensor, Tensor | None], Tensor]:
         """Return the function by a matrix 2 Ã; see `Operator.twice`."""

@@ -199,9 +199,13 @@ typedef struct {
    hardly a part in it. Rounding is `unit` of the products: shorter vectors are none. The block is made where pivots are
    above `pivot`, and without repetition above `sound`. `mass` is M of the inner product, or has no rows. The loops
    allocate `work`: BLOCK products a row, after their sum over the parts the products of each part, then `weighted`, M
-   times the block. */
+   times the block. With a dense M (nodes, nodes) and c, there are `steps` blocks, each the product diag(c) − M of the one
+   before, which the last rows hold; they lie one after the other, and become rows. `small` (size, size) takes all their
+   products with the rows after the `known` ones but the last. */
 typedef struct {
-    int64_t nodes, rows, near, width;
+    int64_t nodes, rows, near, width, steps, known, size;
+    const double *matrix, *diagonal;
+    double *small;
     const double *basis; /* (rows, nodes) */
     double *block;       /* (width, nodes) */
     double *products;    /* (rows, BLOCK): of the rows with the block before */

@@ -161,13 +161,45 @@ FAST static void divide(const Projection *space, double l[BLOCK][BLOCK])
         }
 }
 
+/* Compute rows of diag(c) Y − M Y that belong to a part, for the vectors Y before the block: four rows a of M at a time, two
+   vectors u and v. Each row is read once for all vectors. */
+FAST static void multiply_part(void *data, int64_t part, int64_t parts, double *room)
+{
+    const Projection *space = data;
+    const int64_t n = space->nodes, width = space->width, to = n * (part + 1) / parts;
+    (void)room;
+    for (int64_t i = n * part / parts; i < to; i += 4) {
+        const double *a[4];
+        for (int64_t k = 0; k < 4; k++) a[k] = space->matrix + (i + k < to ? i + k : to - 1) * n;
+        for (int64_t column = 0; column < width; column += 2) {
+            const int64_t other = column + 1 < width ? column + 1 : column;
+            const double *const u = space->block + (column - width) * n, *const v = space->block + (other - width) * n;
+            double of_u[4] = {0}, of_v[4] = {0};
+            for (int64_t from = 0; from < n; from += NUMBERS_IN_CACHE) {
+                const int64_t end = from + NUMBERS_IN_CACHE < n ? from + NUMBERS_IN_CACHE : n;
+                double u0 = 0, u1 = 0, u2 = 0, u3 = 0, v0 = 0, v1 = 0, v2 = 0, v3 = 0;
+                for (int64_t j = from; j < end; j++) {
+                    u0 += a[0][j] * u[j], u1 += a[1][j] * u[j], u2 += a[2][j] * u[j], u3 += a[3][j] * u[j];
+                    v0 += a[0][j] * v[j], v1 += a[1][j] * v[j], v2 += a[2][j] * v[j], v3 += a[3][j] * v[j];
+                }
+                of_u[0] += u0, of_u[1] += u1, of_u[2] += u2, of_u[3] += u3;
+                of_v[0] += v0, of_v[1] += v1, of_v[2] += v2, of_v[3] += v3;
+            }
+            for (int64_t k = 0; k < 4 && i + k < to; k++) {
+                space->block[column * n + i + k] = space->diagonal[i + k] * u[i + k] - of_u[k];
+                space->block[other * n + i + k] = space->diagonal[i + k] * v[i + k] - of_v[k];
+            }
+        }
+    }
+}
+
 /* Make the block the next one of a Krylov space, in the inner product of M if there is one:
    1. Remove the large parts, in the span of the last two blocks, then what is left in all rows: one pass would leave the
       round-off of the large parts.
    2. Make the block orthonormal by the Cholesky factor of its Gram matrix.
    3. Repeat both where a pivot is small, or more was removed than was left.
    ARPACK works on one vector at a time, and repeats for each. */
-int64_t next_block(Projection *space, int64_t parts, int64_t threads)
+static int64_t make_block(Projection *space, int64_t parts, int64_t threads)
 {
     const int64_t count = space->rows * BLOCK, width = space->width;
     double l[BLOCK][BLOCK], squares[BLOCK], removed[BLOCK], norm = 0;
@@ -200,4 +232,20 @@ int64_t next_block(Projection *space, int64_t parts, int64_t threads)
     }
     free_room(space->work);
     return is_made;
+}
+
+/* Make `steps` blocks, or as many as are sound; with a matrix each is first the product with the vectors before it. Return
+   whether the last one is made. */
+int64_t next_block(Projection *space, int64_t parts, int64_t threads)
+{
+    const int64_t n = space->nodes, width = space->width;
+    for (int64_t left = space->steps;; left--) {
+        if (space->matrix) share(multiply_part, space, threads > 1 && n > 4 * BLOCK * threads ? threads : 1, threads, 0);
+        const int64_t is_made = make_block(space, parts, threads), end = space->rows - space->known;
+        if (is_made != 1 || left == 1) return is_made;
+        for (int64_t k = 0; k < width; k++)
+            for (int64_t i = 0; i < end; i++)
+                space->small[(end - width + k) * space->size + i] = space->products[(space->known + i) * BLOCK + k];
+        space->near = space->rows - width, space->rows += width, space->block += width * n;
+    }
 }

@@ -18,7 +18,7 @@ from torch_lapeig.native.calls import NUMBERS, call, fill_struct, library
 Array = np.ndarray[Any, Any]
 SINGULAR, NO_MEMORY = NUMBERS["SINGULAR"], NUMBERS["NO_MEMORY"]
 BLOCK = NUMBERS["BLOCK"]  # maximum vectors of a block
-LEAST_LEFT = 0.1  # length of a unit vector outside the space, below which care is needed
+ONE_BLOCK = {"steps": 1, "matrix": None, "diagonal": None, "small": None, "size": 0, "known": 0}  # of `Projection`
 ROWS_PART = 2**14  # least numbers of a vector for each thread: with four of them and 30 rows some 0.1 ms
 
 
@@ -135,17 +135,17 @@ class NextBlock(NamedTuple):
     is_made: bool  # whether the new block is orthonormal, and orthogonal to the rows
 
 
-def next_block(rows: Tensor, block: Tensor, near: int, limits: BlockLimits, mass: Tensor | None = None) -> NextBlock:
-    """Make a block ``(p, N)`` orthonormal and orthogonal to rows ``(m, N)``, in place: float64, dense, p ≤ `BLOCK`."""
-    (width, n), threads = block.shape, calls.num_threads()
-    products, factor = rows.new_empty(len(rows), BLOCK), rows.new_empty(BLOCK, BLOCK)
+def next_block(rows: Tensor, block: Tensor, near: int, limits: BlockLimits, mass: Any = None, **more: Any) -> NextBlock:
+    """Make one or more blocks ``(p, N)``, p ≤ `BLOCK`, the next of orthonormal rows ``(m, N)``, in place; float64."""
+    (width, n), threads, steps = block.shape, calls.num_threads(), ONE_BLOCK | more
+    products, factor = rows.new_empty(len(rows) + (steps["steps"] - 1) * width, BLOCK), rows.new_empty(BLOCK, BLOCK)
     parts = (None, None, None) if mass is None else (mass.crow_indices(), mass.col_indices(), mass.values())
     csr = fill_struct("Rows_double", **dict(zip(("crow", "col", "values"), parts, strict=True)), diagonal=None)
-    # The block has hardly a part of the first `near` rows.
-    sizes = {"nodes": n, "rows": len(rows), "near": near, "width": width, "least_left": LEAST_LEFT}
-    blocks = {"basis": rows, "block": block, "products": products, "factor": factor}
-    task = fill_struct("Projection", mass=csr, weighted=None, work=None, **sizes, **blocks, **limits._asdict())
+    sizes = {"nodes": n, "rows": len(rows), "near": near, "width": width, "mass": csr, "weighted": None, "work": None}
+    # A unit vector that has a length of less than 0.1 outside the space needs care.
+    blocks = {"basis": rows, "block": block, "products": products, "factor": factor, "least_left": 0.1}
+    task = fill_struct("Projection", **sizes, **blocks, **limits._asdict(), **steps)
     is_made = call("next_block", ctypes.byref(task), max(1, min(threads, n // ROWS_PART)), threads)
     if is_made == NO_MEMORY:
         raise MemoryError
-    return NextBlock(products[:, :width], factor[:width, :width], task.least, bool(is_made))
+    return NextBlock(products[: task.rows, :width], factor[:width, :width], task.least, bool(is_made))

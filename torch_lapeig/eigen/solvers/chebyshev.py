@@ -16,7 +16,7 @@ from torch_lapeig.eigen.solvers.blocks import eigh_of_batch, orthonormalize, to_
 from torch_lapeig.eigen.solvers.solver import SETTLED, Array, RitzPairs, check_options, joined, numbers, ratios
 from torch_lapeig.eigen.symmetric import SymmetricOperator, entries_of
 from torch_lapeig.graph.pattern import SparsePattern
-from torch_lapeig.native.calls import LINE, Spectrum, is_for_one_thread, least_pivot, subspace
+from torch_lapeig.native.calls import LINE, Rows, Spectrum, is_for_one_thread, least_pivot, subspace
 from torch_lapeig.support import checks
 from torch_lapeig.support.cached import cached_property
 from torch_lapeig.support.progress import Progress
@@ -134,6 +134,10 @@ class ChebyshevSubspace:
         dtype = torch.float32 if self.single else operator.dtype
         search = SubspaceSearch(operator, k, m, null, settings, progress, dtype)
         found, rows, is_batch = None, None if self.single else operator.compiled, operator.batch_size > 1
+        if rows is not None and 4 * rows.values.count_nonzero() < 3 * len(rows.values):  # magnetic with q = ¼: half
+            there = rows.values.nonzero()[:, 0]
+            crow = torch.searchsorted(there, rows.crow.long()).int()
+            rows = Rows(crow, rows.col[there], rows.values[there], rows.diagonal)
         if progress is None and rows is not None and (is_batch or is_for_one_thread(operator.num_nodes * m)):
             # One compiled loop, graph by graph.
             pairs = subspace(rows, operator.random(m, self.seed), null, k, search.spectrum, settings._asdict())

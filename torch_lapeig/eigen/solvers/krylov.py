@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -21,7 +21,10 @@ from torch_lapeig.native import calls
 from torch_lapeig.native.sparse import BLOCK, BlockLimits, NextBlock, next_block
 from torch_lapeig.support.progress import Progress
 
-WIDTH = 4  # vectors of a block: products or solves of four take a little more than twice the time of one
+WIDTH = 4  # vectors of a block for factors: a solve of four takes a little more than twice the time of one
+# The same for products: two show copies, so that simple values need no second search, in as many products in all as one
+# vector and the search; four take 1.2 to 1.7 times as many.
+PAIR = 2
 # Residual of the next value over the gap to it: the gap then has five digits or more.
 NEXT_RESIDUAL = 1e-3
 ROUNDOFF_UNITS = 10.0  # lengths, in eps of the largest product, up to which a part outside the space is round-off
@@ -38,14 +41,13 @@ CLOSE = 100 * SURE
 
 @dataclass(frozen=True)
 class Krylov:
-    """Krylov spaces of blocks, orthogonalised in full and restarted by their Ritz vectors (Wu & Simon 2000).
+    """Krylov spaces of one or two vectors, orthogonalised in full, restarted by Ritz vectors (Wu & Simon 2000).
 
-    Blocks of four vectors find up to four copies of a multiple eigenvalue. Where four values are close to each other,
-    the complement of the pairs found is searched from new random vectors, until its smallest value is none of the
-    wanted ones. ARPACK, which restarts in the same way, has blocks of one vector and no search, and misses copies.
+    They find as many copies of a multiple eigenvalue. Where all are there, the complement is searched.
+    ARPACK, which restarts in the same way from one vector, misses copies.
 
     Args:
-        max_products: maximum number of products with one vector, at least 1.
+        max_products: maximum number of products with one vector, at least 1; half where residuals predict more.
         seed: of random vectors.
 
     >>> from torch_lapeig import eigenpairs
@@ -64,7 +66,10 @@ class Krylov:
         return one_by_one(self._solve, operator, k, tolerance, progress)
 
     def _solve(self, request: Request) -> RitzPairs:
-        return pairs_by_krylov(request, Form(request.operator, request.operator.matmul), self.max_products, self.seed)
+        operator = request.operator
+        width = PAIR if operator.multiplies_pairs or operator.dense is not None else 1
+        form = Form(operator, operator.matmul, width=width, dense=operator.dense)
+        return pairs_by_krylov(request, form, self.max_products, self.seed)
 
 
 @dataclass(frozen=True)
@@ -79,6 +84,8 @@ class Form:
     target: float | None = None  # a number inside, to which the wanted values are the nearest
     memory: float = math.inf  # maximum bytes of factors
     rounding: float = 0.0  # size of E, where the inverse inside the spectrum is that of A + E − σ M
+    width: int = 1  # number of vectors of a block
+    dense: dict[str, Tensor] | None = None  # `Operator.dense` where f(A, M) = A
 
     def rank(self, theta: Tensor) -> Tensor:
         """Return numbers by which the wanted values are the smallest: θ or −1 / the distance of λ."""
@@ -193,10 +200,10 @@ class _Search:
         is_direct = form.inverse is None
         columns = count if is_direct or form.target is not None else count + request.columns - request.wanted - 1
         free = int(request.operator.active_count) - known.shape[1]
-        size, count = self.size or max(72, 3 * columns), min(count, free)
-        space = Space(form, known, min(size, free), free, self.seeds)
-        # No space of an inverse has converged earlier.
-        first = 2 * count if is_direct else 2 * columns + min(columns, 12)
+        size, count = self.size or max(64 if form.width == PAIR else 48, 3 * columns), min(count, free)
+        space = Space(form, known, min(size, free), free, self.seeds, form.width)
+        # No space has converged earlier.
+        first = 2 * count if form.width == 1 else 2 * columns + min(columns, 12)
         before, checks, step, last = self.products, 0, first, math.inf
         while True:
             space.expand(step := max(CHECK_EVERY if is_direct else 1, step))
@@ -209,9 +216,12 @@ class _Search:
             # Half of the solves that the last decrease predicts, because convergence accelerates.
             rate = math.log(last / ratio) / step if ratio < last < math.inf else 0.0
             more = int(math.log(max(ratio, 1)) / rate / 2) if rate else space.products
-            step = count if is_direct else min(space.products // 3, more)
+            step = count if form.width == 1 else min(space.products // (2 if is_direct else 3), more)
             last = ratio
-            if done or (self.products >= self.most and len(theta) >= count):
+            if done or (
+                self.products + (min(more, self.products) if form.width == PAIR else 0) >= self.most
+                and len(theta) >= count
+            ):
                 turn = turn[:, :columns]
                 vectors = space.combine(turn).mT if is_direct else space.images(turn)
                 return _Ritz(theta, residuals, vectors, done, space.is_whole)
@@ -247,17 +257,17 @@ class _Search:
     def _with_copies(self, found: _Ritz, known: Tensor, count: int, tolerance: float) -> tuple[Tensor, bool, float]:
         """Return vectors with copies that the first space lacks, whether none can be missing, and their shortfall.
 
-        A block finds as many copies as it has columns. If there may be more, factors count what is there; else the
-        complement is searched from new vectors, until its first value is none of the wanted ones.
+        One vector finds one copy of a multiple value, a block as many as it has columns. Factors count what is there;
+        else the complement is searched from new vectors, until its first value is none of the wanted ones.
         """
         theta, residuals, x = found.theta, found.residuals, found.vectors[:, :count]
         rank, round_off = self.form.rank(theta), float(self._round_off(theta)[: count + 1][-1])
-        is_shown, last = not found.finished or found.is_whole or count == 0, rank[WIDTH - 1 :][:count]
+        is_shown, last = not found.finished or found.is_whole or count == 0, rank[self.form.width - 1 :][:count]
         if not is_shown and len(last) == count:
             # No value before the cut may have more copies than a block has columns; those that it splits do not matter.
-            first = rank[:count]
-            near = CLOSE * torch.maximum(first.abs(), rank[count].abs()) + 10 * round_off
-            is_shown = not bool(((first < rank[count] - 10 * round_off) & (last - first <= near)).any())
+            first, next_rank = rank[:count], rank[count]
+            matters, beyond = first < next_rank - 10 * round_off, 0 * next_rank if self.form.inverse else next_rank
+            is_shown = not bool((matters & (last - first <= CLOSE * (beyond - first) + round_off)).any())
         if is_shown:
             return x, True, 0.0
         number, cut = self._counted(rank, count, round_off, known.shape[1])
@@ -350,9 +360,9 @@ class Space:
 
     coupling: Tensor  # C ``(following, p)``, on the host
 
-    def __init__(self, form: Form, known: Tensor, size: int, free: int, seeds: Iterator[int]) -> None:
+    def __init__(self, form: Form, known: Tensor, size: int, free: int, seeds: Iterator[int], width: int) -> None:
         self.form, self.c, self.size, self.free, self.seeds = form, known.shape[1], size, free, seeds
-        self.width = min(WIDTH, free)
+        self.width = min(width, free)
         self.rows = known.new_empty(self.c + size + self.width, len(known))
         self.rows[: self.c] = known.mT
         self.matrix = torch.zeros(size, size, dtype=known.dtype)  # lower triangle of A on the basis, on the host
@@ -360,10 +370,12 @@ class Space:
         self._near = 0  # number of the first basis vectors that have no products with the next block
         self._least = 0.0
         self._unit = ROUNDOFF_UNITS * torch.finfo(known.dtype).eps
-        self.next_block = self._next_block
+        self.next_block, self.steps = self._next_block, dict[str, Any]()
         can_load = calls.memory_supported(known) and calls.library() is not None and known.dtype == torch.float64
         if can_load and self.width <= BLOCK and form.has_plain_sums:
             self.next_block = partial(next_block, mass=form.mass)
+            if form.dense is not None:
+                self.steps = {**form.dense, "small": self.matrix, "size": size, "known": self.c}
         self._begin(0)
 
     @property
@@ -381,17 +393,21 @@ class Space:
         goal = self.products + products
         while self.products < goal and not self.is_full and not self.is_whole:
             j, p = self.dimension, self.following
-            end, count = j + p, self.c + j + p
+            count, steps = self.c + j + p, dict(self.steps)
             rest = self.rows[count : count + p]
-            rest.copy_(self.form.product(self.rows[self.c + j : count].mT).mT)
+            if steps:  # C multiplies, block after block
+                steps["steps"] = min(-(-(goal - self.products) // p), (min(self.size, self.free) - j) // p)
+            else:
+                rest.copy_(self.form.product(self.rows[self.c + j : count].mT).mT)
             # Blocks before the last two have no products with the next one but after a restart.
             limits = BlockLimits(self._least, self._unit)
-            found = self.next_block(self.rows[:count], rest, self.c + self._near, limits)
-            self.matrix[j:end, :end] = found.products[self.c :].mT
-            self.dimension, self._near, self._least, self.coupling = end, j, found.least, found.factor.mT
-            self.products, self.following = self.products + p, p
+            found = self.next_block(self.rows[:count], rest, self.c + self._near, limits, **steps)
+            end = len(found.products) - self.c
+            self.matrix[end - p : end, :end] = found.products[self.c :].mT
+            self.dimension, self._near, self._least, self.coupling = end, end - p, found.least, found.factor.mT
+            self.products, self.following = self.products + end - j, p
             if not found.is_made or end + p > self.free:
-                self._take_care(rest)
+                self._take_care(self.rows[self.c + end :][:p])
 
     def _take_care(self, rest: Tensor) -> None:
         """Make the next block from a rest ``(p, N)`` that nearly depends on itself or the space, or is round-off."""
@@ -427,7 +443,7 @@ class Space:
 
     def ritz(self) -> tuple[Tensor, Tensor, Tensor]:
         """Return Ritz values, ascending, their coordinates in the space and the norms of their residuals."""
-        values, turn = self.form.same_on_all_ranks(*symmetric_eigh(self._projected()))
+        values, turn = self.form.same_on_all_ranks(*torch.linalg.eigh(self.matrix[: self.dimension, : self.dimension]))
         return values, turn, torch.linalg.vector_norm(self._outside(turn), dim=0)
 
     def _outside(self, turn: Tensor) -> Tensor:

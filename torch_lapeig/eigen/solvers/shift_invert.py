@@ -72,7 +72,7 @@ class ShiftInvert:
                     "number to its diagonal and subtract it from the eigenvalues"
                 )
             shift *= 10  # the rounding of the entries, perhaps to float32, has made an eigenvalue negative
-        form = Form(operator, inverse, inverse=inverse, sigma=-shift * bound, memory=memory)
+        form = Form(operator, inverse, inverse=inverse, sigma=-shift * bound, memory=memory, width=WIDTH)
         size = 0 if self.basis is None else max(self.basis, request.columns + 2 * WIDTH)
         return pairs_by_krylov(request, form, self.max_products, self.seed, size)
 
