@@ -41,9 +41,9 @@ CLOSE = 100 * SURE
 
 @dataclass(frozen=True)
 class Krylov:
-    """Krylov spaces of one or two vectors, orthogonalised in full and restarted by their Ritz vectors (Wu & Simon 2000).
+    """Krylov spaces of one or two vectors, orthogonalised in full, restarted by Ritz vectors (Wu & Simon 2000).
 
-    They find as many copies of a multiple eigenvalue. Where all are there, the complement is searched for more.
+    They find as many copies of a multiple eigenvalue. Where all are there, the complement is searched.
     ARPACK, which restarts in the same way from one vector, misses copies.
 
     Args:
