@@ -24,13 +24,13 @@ from torch_lapeig.eigen.function import FunctionOperator
 from torch_lapeig.eigen.gradient.system import off_diagonal
 from torch_lapeig.eigen.matrices import coordinates, is_complex, is_matrix, operator_of, with_real_peaks
 from torch_lapeig.eigen.operator import Operator
-from torch_lapeig.eigen.problem import Differentiated, Normal, Problem, normalise
+from torch_lapeig.eigen.problem import Differentiated, Problem, normalise
 from torch_lapeig.eigen.solve import Auto, Solve, eigenpairs, first_converged
 from torch_lapeig.eigen.solvers.krylov import Krylov
 from torch_lapeig.eigen.solvers.solver import RitzPairs, Solver, with_guards
 from torch_lapeig.graph.algebra import assembled, product
 from torch_lapeig.support import checks, precision
-from torch_lapeig.support.cached import deep_copy, make_usable
+from torch_lapeig.support.cached import deep_copy
 from torch_lapeig.support.progress import Progress
 
 MATRIX_NODES = 800  # m + n up to which H is made for few triplets, too
@@ -164,54 +164,22 @@ def _bordered(matrix: Any, size: tuple[int, ...], k: int, parameters: Any, solve
     def both(y: Tensor, *given: Tensor) -> Tensor:
         return torch.cat([forward(y[..., m:, :], *given), adjoint(y[..., :m, :], *given)], -2)
 
-    shape, few_columns = (*size[:-2], m + n), min(m, n) <= GRAM_NODES or rows is not None
+    bordered = FunctionOperator(both, (*size[:-2], m + n), parameters)
+    few_columns = min(m, n) <= GRAM_NODES or rows is not None
     if isinstance(matrix, tuple | list) or not (is_auto and few_columns) or len(size) > 2:
-        return FunctionOperator(both, shape, parameters), solver
-    gram: Operator
-    bare = checks.primal(parameters[0])
-    unit = checks.next_power(bare.abs().amax())
+        return bordered, solver
+    bare = checks.primal(parameters[0]) / checks.next_power(checks.primal(parameters[0]).abs().amax())
     if rows is None:
-        a = (bare if m >= n else bare.mT) / unit
-        forth, gram = a.__matmul__, operator_of(a.mT @ a, "matrix")
-    else:
-        ways = [partial(product, bare / unit, pattern=part) for part in (rows, turned)]
-        (forth, back), a = ways if m >= n else ways[::-1], None
-        gram = _sparse_gram(bare / unit, rows if m >= n else turned) or FunctionOperator(
-            lambda y: back(forth(y)), min(m, n), dtype=bare.dtype, device=bare.device
-        )
-    normal = normalise(gram, None, None, largest=True, is_inside=False)
-    assert normal.factor is not None  # of the largest pairs
-    bound = unit * (normal.operator.scale / normal.factor.abs()).sqrt()
-    return _Bordered(both, shape, parameters, bound, bare.dtype, bare.device), _ByGram(forth, normal, a, m < n)
-
-
-def _sparse_gram(values: Tensor, rows: SparseRows) -> Operator | None:
-    """Return AᵀA of a sparse matrix; None where products with it take longer than with A and Aᵀ."""
-    if not checks.is_plain_host(values):
-        return None
-    from scipy.sparse import csr_array  # loads SciPy
-
-    a = csr_array((values.numpy(), rows.col.numpy(), rows.crow.numpy()), shape=rows.size)
-    a = a.T.tocsr() if rows.is_flipped else a
-    is_thin = np.square(np.diff(a.indptr).astype(float)).sum() <= FEW_ENTRIES * a.nnz
-    return operator_of(a.T @ a, "matrix") if is_thin else None
-
-
-class _Bordered(FunctionOperator):
-    """H with a known bound."""
-
-    def __post_init__(self, seed: int) -> None:
-        checks.set_frozen(self, lower=-self.bound)
-        make_usable(self)
+        return bordered, _ByGram(bare if m >= n else bare.mT, None, m < n)
+    return bordered, _ByGram(bare, rows if m >= n else turned, m < n)
 
 
 @dataclass(frozen=True, eq=False)
 class _ByGram(Auto):
     """Solver of H by AᵀA, of a matrix or its transpose, and by `Krylov` where it fails."""
 
-    forth: Callable[[Tensor], Tensor]  # A Y, in a unit of A
-    normal: Normal  # AᵀA
-    a: Tensor | None  # a dense A
+    a: Tensor  # A, dense, or its entries
+    rows: SparseRows | None  # where the entries are; None for a dense A
     is_turned: bool
 
     def choose(self, operator: Operator, k: int) -> Choice:
@@ -224,14 +192,15 @@ class _ByGram(Auto):
         The round-off of AᵀA, eps σ₁², is eps σ₁² / σ in residuals of H. Pairs for which this is too much follow from a
         dense A without the others, A − U Uᵀ A, of a smaller σ₁.
         """
-        (forth, normal, a), eps = (self.forth, self.normal, self.a), torch.finfo(operator.dtype).eps
-        n, columns = operator.num_nodes, normal.operator.num_nodes
-        u, v, level = (operator.bound.new_zeros(shape) for shape in ((n - columns, 0), (columns, 0), 0))
+        a, eps, level = self.a, torch.finfo(operator.dtype).eps, self.a.new_zeros(0)
+        columns = min(self.rows.size if self.rows else a.shape)
+        u, v = a.new_zeros(operator.num_nodes - columns, 0), a.new_zeros(columns, 0)
         while (count := k - len(level)) > 0:
+            forth, gram = _gram(a, self.rows)
+            normal = normalise(gram, None, None, largest=True, is_inside=False)
+            checks.set_frozen(normal.operator, multiplies_pairs=True)  # of few entries a row
             # The largest pairs are not as crowded as a Laplacian's smallest.
-            solvers = (
-                (Krylov(),) if getattr(normal.operator, "is_sparse", False) else choose(normal.operator, count).solvers
-            )
+            solvers = choose(normal.operator, count).solvers if self.rows is None else (Krylov(),)
             found = first_converged(solvers, Problem(normal.operator, count, tolerance / 2), progress)
             w = torch.cat([found.vectors, found.guard_vectors], 2)[..., : with_guards(count)]
             w = normal.back(found, Differentiated(w, torch.diag_embed(found.values)))[1].vectors[0]
@@ -242,18 +211,29 @@ class _ByGram(Auto):
             allowed = (tolerance * (new[count - 1] - new[count:][:1].sum())).maximum(least)
             is_sound = 10 * eps * new[0].square() <= new[:count] * allowed
             is_whole = bool(is_sound.all() or new[0] <= least)
-            some = None if is_whole or a is None else int(is_sound.sum())
+            some = int(is_sound.sum()) if self.rows is None and not is_whole else None
             level = torch.cat([level, new[:some]])
             u, v = torch.cat([u, q @ left[:, :some]], 1), torch.cat([v, w @ right[:some].mT], 1)
-            if some is not None and a is not None:
-                a = a - u @ (u.mT @ a)
-                forth, normal = (
-                    a.__matmul__,
-                    normalise(operator_of(a.mT @ a, "matrix"), None, None, largest=True, is_inside=False),
-                )
+            a = a if some is None else a - u @ (u.mT @ a)
         x = torch.cat([v, u] if self.is_turned else [u, v]) / 2**0.5
         done = found.converged & is_whole
         return RitzPairs((x * operator.matmul(x)).sum(0)[None], x[None], found.ritz.iterations, done)
+
+
+def _gram(a: Tensor, rows: SparseRows | None) -> tuple[Callable[[Tensor], Tensor], Operator]:
+    """Return A Y as a function, and AᵀA: its entries, or products where these take less time."""
+    if rows is None:
+        return a.__matmul__, operator_of(a.mT @ a, "matrix")
+    forth, back = (partial(product, a, pattern=part) for part in (rows, rows.flipped))
+    if checks.is_plain_host(a):
+        from scipy.sparse import csr_array  # loads SciPy
+
+        entries = csr_array((a.numpy(), rows.col.numpy(), rows.crow.numpy()), shape=rows.size)
+        entries = entries.T.tocsr() if rows.is_flipped else entries
+        if np.square(np.diff(entries.indptr).astype(float)).sum() <= FEW_ENTRIES * entries.nnz:
+            return forth, operator_of(entries.T @ entries, "matrix")
+    options: dict[str, Any] = {"dtype": a.dtype, "device": a.device}
+    return forth, FunctionOperator(lambda y: back(forth(y)), min(rows.size), **options)
 
 
 def _orthonormal(raw: Tensor, is_positive: Tensor) -> Tensor:
