@@ -101,14 +101,12 @@ def choose(operator: Operator, k: int) -> Choice:
 
 
 def choose_for_graph(operator: SymmetricOperator, k: int) -> Choice:
-    """Choose the solvers for the ``k`` smallest pairs of one sparse matrix, mostly a Laplacian.
-
-    The smallest eigenvalues of curves and surfaces are close together, by Weyl's law, so that filters need many
-    products; the factors of such graphs stay sparse, and handle weights of all sizes. The factors of bodies and of
-    graphs without a shape fill in. Multigrid needs affinities; with entries of other signs inverse iteration takes its
-    place. A null vector beside such entries belongs to a stiffness or to a square, as in locally linear embedding,
-    whose eigenvalues crowd near 0 so much that filters always take longer than factors.
-    """
+    """Choose the solvers for the ``k`` smallest pairs of one sparse matrix, mostly a Laplacian."""
+    # The smallest eigenvalues of curves and surfaces are close together, by Weyl's law, so that filters need many
+    # products; the factors of such graphs stay sparse, and handle weights of all sizes. The factors of bodies and of
+    # graphs without a shape fill in. Multigrid needs affinities; with entries of other signs inverse iteration takes
+    # its place. A null vector beside such entries belongs to a stiffness or to a square, as in locally linear
+    # embedding, whose eigenvalues crowd near 0 so much that filters always take longer than factors.
     n = operator.num_nodes
     last: Solver = Eigh() if n <= tuning.FALLBACK_NODES else ChebyshevSubspace()
     iterative = MULTIGRID if operator.of_affinities else INVERSE

@@ -159,11 +159,9 @@ class Ends(NamedTuple):
 
 
 def ends_of_spectrum(operator: Operator, seed: int, unit: Tensor) -> Ends:
-    """Return the ends by Lanczos steps: Ritz values and the norm of the last residual.
-
-    Without whole orthogonalisation the Ritz values stay inside the spectrum (Paige 1980). ``unit`` ``(B, 1, 1)`` is the
-    size of a product, by which squares neither overflow nor vanish.
-    """
+    """Return the ends by Lanczos steps: Ritz values and the norm of the last residual."""
+    # Without whole orthogonalisation the Ritz values stay inside the spectrum (Paige 1980). `unit` `(B, 1, 1)` is the
+    # size of a product, by which squares neither overflow nor vanish.
     q = operator.random(1, seed)
     info, steps, dots = torch.finfo(operator.dtype), min(LANCZOS_STEPS, operator.num_nodes), operator.nodes.dots
     q = q / dots(q, q).sqrt()[:, None]

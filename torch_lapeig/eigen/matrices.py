@@ -51,10 +51,8 @@ def operator_of_entries(pattern: Pattern, entries: Tensor) -> SymmetricOperator:
 
 
 def entries_of_matrix(matrix: Any, name: str) -> tuple[Pattern, Tensor]:
-    """Return the pattern of symmetric or Hermitian matrices ``(N, N)`` or ``(B, N, N)`` and their entries; checked.
-
-    Gradients flow to the entries, of which each is the mean of itself and its mirror image.
-    """
+    """Return the pattern of symmetric or Hermitian matrices ``(N, N)`` or ``(B, N, N)`` and their entries; checked."""
+    # Gradients flow to the entries, of which each is the mean of itself and its mirror image.
     square, layout = tuple(matrix.shape), getattr(matrix, "layout", None)
     ranks = (2, 3) if layout in (torch.strided, torch.sparse_coo) else (2,)
     if len(square) not in ranks or square[-1] != square[-2] or math.prod(square) == 0:

@@ -238,12 +238,10 @@ class Operator:
 
 
 def allowed_residual(tolerance: float, gap: Any, round_off: Any) -> Any:
-    """Return the maximum residual: ``tolerance`` times the gap after the k-th value, 0 if it has none, or round-off.
-
-    Tensors ``(B,)``, arrays ``(B,)`` or numbers, of the kind of ``gap``. By the theorem of Davis and Kahan the sine of
-    the angle between the computed and the true eigenspace is at most residual / gap. So an absolute tolerance would
-    guarantee nothing where eigenvalues are close together.
-    """
+    """Return the maximum residual: ``tolerance`` times the gap after the k-th value, 0 if it has none, or round-off."""
+    # Tensors `(B,)`, arrays `(B,)` or numbers, of the kind of `gap`. By the theorem of Davis and Kahan the sine of the
+    # angle between the computed and the true eigenspace is at most residual / gap. So an absolute tolerance would
+    # guarantee nothing where eigenvalues are close together.
     return (torch.maximum if isinstance(gap, Tensor) else np.maximum)(tolerance * gap, round_off)
 
 

@@ -51,10 +51,9 @@ class Problem(NamedTuple):
 
 
 class Measure(NamedTuple):
-    """Inverse by which residuals of a pencil A u = λ M u, or of pairs inside a spectrum, become errors of values.
+    """Inverse by which residuals of a pencil A u = λ M u, or of pairs inside a spectrum, become errors of values."""
 
-    The error of λ is the residual in the norm of M⁻¹, to first order. (λ + s) (A + s M)⁻¹ stands for M⁻¹.
-    """
+    # The error of λ is the residual in the norm of M⁻¹, to first order. (λ + s) (A + s M)⁻¹ stands for M⁻¹.
 
     inverse: Callable[[Tensor], Tensor]  # (A + s M)⁻¹ of blocks ``(N, m)``, or M⁻¹ where s is infinite
     shift: float = math.inf  # s
@@ -136,10 +135,8 @@ FIELDS_OF_GRAPHS = [field.name for field in dataclasses.fields(Solution) if fiel
 
 
 def check_answer(problem: Problem, solver: Solver, ritz: RitzPairs, measure: Measure | None = None) -> Solution:
-    """Check a solver's pairs: null space in closed form, float64 Rayleigh quotients, residuals, gap and status.
-
-    Without a ``measure`` the matrix is positive semidefinite, and an error of a value is at most its residual.
-    """
+    """Check a solver's pairs: null space in closed form, float64 Rayleigh quotients, residuals, gap and status."""
+    # Without a `measure` the matrix is positive semidefinite, and an error of a value is at most its residual.
     operator = problem.operator
     parts = operator.parts(problem.k)
     if len(parts) == 1:

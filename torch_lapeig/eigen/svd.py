@@ -187,11 +187,9 @@ class _ByGram(Auto):
         return Choice((self.solve, Krylov()), "few triplets")
 
     def solve(self, operator: Operator, k: int, tolerance: float, progress: Progress | None = None) -> RitzPairs:
-        """Return the first pairs; see `Solver`.
-
-        The round-off of AᵀA, eps σ₁², is eps σ₁² / σ in residuals of H. Pairs for which this is too much follow from a
-        dense A without the others, A − U Uᵀ A, of a smaller σ₁.
-        """
+        """Return the first pairs; see `Solver`."""
+        # The round-off of AᵀA, eps σ₁², is eps σ₁² / σ in residuals of H. Pairs for which this is too much follow from
+        # a dense A without the others, A − U Uᵀ A, of a smaller σ₁.
         a, eps, level = self.a, torch.finfo(operator.dtype).eps, self.a.new_zeros(0)
         columns = min(self.rows.size if self.rows else a.shape)
         u, v = a.new_zeros(operator.num_nodes - columns, 0), a.new_zeros(columns, 0)

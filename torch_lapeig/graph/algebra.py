@@ -480,12 +480,10 @@ def propagate_labels(row: Tensor, col: Tensor, total: int) -> Tensor:
 
 
 def geodesic_distances(pattern: Any, lengths: Tensor, sources: Tensor) -> Tensor:
-    """Return lengths ``(S, N)`` of the shortest paths from nodes of one sparse graph to all, infinite for none.
-
-    Differentiable in the lengths, with the paths fixed: a distance is the sum of the lengths on its path. Where several
-    are equally short, the gradient is one of the subgradients. Gradients need S·N integers of memory for each doubling
-    of the number of edges on the longest path.
-    """
+    """Return lengths ``(S, N)`` of the shortest paths from nodes of one sparse graph to all, infinite for none."""
+    # Differentiable in the lengths, with the paths fixed: a distance is the sum of the lengths on its path. Where
+    # several are equally short, the gradient is one of the subgradients. Gradients need S·N integers of memory for each
+    # doubling of the number of edges on the longest path.
     from scipy.sparse.csgraph import dijkstra  # slow to import, as above
 
     n = pattern.shape[-1]

@@ -14,11 +14,9 @@ from torch_lapeig.support import checks
 
 
 def small_graph(x: Tensor, neighbors: object, weights: object, mask: Tensor | None) -> tuple[Tensor, Tensor] | None:
-    """Return D^-½ W D^-½ ``(B, N, N)`` and D^-½ ``(B, N)`` of one set of points or of a batch, in float64, or None.
-
-    Gradients flow to the points and to a learnable bandwidth, in reverse mode only. Where copies of points make a
-    bandwidth 0, values are not finite.
-    """
+    """Return D^-½ W D^-½ ``(B, N, N)`` and D^-½ ``(B, N)`` of one set of points or of a batch, in float64, or None."""
+    # Gradients flow to the points and to a learnable bandwidth, in reverse mode only. Where copies of points make a
+    # bandwidth 0, values are not finite.
     if type(neighbors) is not KNN or neighbors.metric != "euclidean" or neighbors.recall is not None:
         return None
     words = ("component-median", "steepest")

@@ -485,10 +485,8 @@ torch.serialization.add_safe_globals([Graph, Precomputed, SparsePattern, DensePa
 
 
 def batches_of_components(graph: G, k: int) -> list[tuple[Tensor, G]]:
-    """Return components of two nodes or more as graphs or batches of similar sizes, and their nodes ``(M,)`` in a row.
-
-    Components of fewer than k nodes are only together with others of as many; large ones are alone.
-    """
+    """Return components of two nodes or more as graphs or batches of similar sizes, with their nodes ``(M,)``."""
+    # Components of fewer than k nodes are only together with others of as many; large ones are alone.
     groups: dict[Any, list[Tensor]] = {}
     for nodes in graph.nodes_of_components():
         n, is_alone = len(nodes), not graph.is_sparse or len(nodes) > BATCHED_NODES

@@ -41,11 +41,9 @@ def cluster_qr(rows: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def discretize(rows: Tensor, random: np.random.RandomState) -> tuple[Tensor, Tensor]:
-    """Return labels ``(N,)`` by the partition nearest to the rotated rows, and the axes ``(k, k)`` as columns.
-
-    Yu & Shi, *Multiclass spectral clustering*, 2003. Partition and rotation are computed in turn until neither changes.
-    The first rotation has a random row and the rows most orthogonal to it.
-    """
+    """Return labels ``(N,)`` by the partition nearest to the rotated rows, and the axes ``(k, k)`` as columns."""
+    # Yu & Shi, *Multiclass spectral clustering*, 2003. Partition and rotation are computed in turn until neither
+    # changes. The first rotation has a random row and the rows most orthogonal to it.
     n, k = rows.shape
     # Scale columns to length √N, with signs that do not depend on those of the eigenvectors, as in scikit-learn.
     unit = checks.power_of_two(rows, (0,))

@@ -37,10 +37,9 @@ TIGHT = 1e-10  # differences of X within a group of nodes, relative to X
 
 
 class Grounded(Operator):
-    """Operator D − W at the free nodes of a graph, whose other nodes are grounded, and 1 at the others.
+    """Operator D − W at the free nodes of a graph, whose other nodes are grounded, and 1 at the others."""
 
-    Weights are float64, without loops, and a path leads from each free node to a grounded one.
-    """
+    # Weights are float64, without loops, and a path leads from each free node to a grounded one.
 
     operator = property(lambda self: self)  # of this system, for `Outside`
 

@@ -27,15 +27,13 @@ from torch_lapeig.support.tuning import rows_of_block
 
 @dataclass(frozen=True, eq=False)
 class OnLandmarks:
-    """Steps of a layer on the shares of points in landmarks, in place of the steps on a graph of the points.
+    """Steps of a layer on the shares of points in landmarks, in place of the steps on a graph of the points."""
 
-    With W = Z Λ⁻¹ Zᵀ the generalised eigenvectors of N points are Y = Z Y_m (1 − λ)^-½, where Y_m are those of the
-    landmark graph Zᵀ Z, with Y_mᵀ Λ Y_m = I, and λ the eigenvalues of both. For new points this is Nyström's formula.
-
-    W has degrees of 1 whatever the density. Therefore `DensityCorrected` acts on how much points count: c_i = q_i^-α,
-    where q is the sum of the kernel at landmarks. Then C Z Λ⁻¹ Zᵀ C with Λ = diag(Zᵀ C 1) has the degrees c, and the
-    formulas hold with the landmark graph Zᵀ C Z. The walk is reversible with respect to c times the density.
-    """
+    # With W = Z Λ⁻¹ Zᵀ the generalised eigenvectors of N points are Y = Z Y_m (1 − λ)^-½, where Y_m are those of the
+    # landmark graph Zᵀ Z, with Y_mᵀ Λ Y_m = I, and λ the eigenvalues of both. For new points this is Nyström's formula.
+    # W has degrees of 1 whatever the density. Therefore `DensityCorrected` acts on how much points count: c_i = q_i^-α,
+    # where q is the sum of the kernel at landmarks. Then C Z Λ⁻¹ Zᵀ C with Λ = diag(Zᵀ C 1) has the degrees c, and the
+    # formulas hold with the landmark graph Zᵀ C Z. The walk is reversible with respect to c times the density.
 
     layer: GraphEmbedding
     rule: Landmarks

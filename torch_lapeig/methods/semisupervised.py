@@ -238,10 +238,8 @@ class SemiSupervised(OnGraph):
         return state | self._carried(graph, x, given, fill=fill)
 
     def _carried(self, graph: Graph, x: Any, given: Given, *, fill: bool) -> State:
-        """Return what `_solved` does, but points that no label reaches have the row of the nearest label if asked for.
-
-        Warn of nodes that no path joins to a label, unless they get such a row; without a target they are an error.
-        """
+        """Return what `_solved` does, but points that no label reaches have the row of the nearest if asked for."""
+        # Warn of nodes that no path joins to a label, unless they get such a row; without a target they are an error.
         check_graph(graph, "affinities", type(self))
         targets, labelled, axes = given
         parts = graph.connected_components().reshape(graph.batch_size, graph.num_nodes)

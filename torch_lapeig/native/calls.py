@@ -286,12 +286,10 @@ def edges_among(crow: Tensor, col: Tensor, nodes: Tensor) -> tuple[Tensor, Tenso
 def small_eigh(
     a: Tensor, count: int, factor: Tensor | None = None, *, is_whole: bool = False
 ) -> tuple[Tensor, Tensor] | None:
-    """Return eigenvalues ``(..., n)``, ascending, and the first eigenvectors ``(..., n, count)`` of small matrices.
-
-    Only the lower triangle of symmetric ``a`` ``(..., n, n)`` is read; if ``is_whole``, both, which must be equal. They
-    are computed in float64. Times a ``factor`` ``(..., n)``, 1 by default, the vectors have the signs of `signs`. None
-    where LAPACK is used instead: for large matrices, numbers not finite or far from 1, and without compiled loops.
-    """
+    """Return eigenvalues ``(..., n)``, ascending, and the first eigenvectors ``(..., n, count)`` of small matrices."""
+    # Only the lower triangle of symmetric `a` `(..., n, n)` is read; if `is_whole`, both, which must be equal. They are
+    # computed in float64. Times a `factor` `(..., n)`, 1 by default, the vectors have the signs of `signs`. None where
+    # LAPACK is used instead: for large matrices, numbers not finite or far from 1, and without compiled loops.
     (*batch, n, _), dtype = a.shape, a.dtype
     matrices = math.prod(batch)
     # Over LAPACK's time this takes a third with 24 rows, 0.6 with 64, 0.8 to 1.1 with 100; of one matrix 0.8 with 64,
@@ -341,10 +339,8 @@ class Rows:
         return {x.dtype for x in blocks} <= {self.values.dtype} and memory_supported(*blocks)
 
     def complement(self, target: Tensor, **system: Any) -> tuple[Tensor, Tensor]:
-        """Return iterates of conjugate gradients outside V for ``(B, N, k)``, and norms of residuals ``(B, k)``.
-
-        The ``system`` has the numbers and tensors that `kernels.h` declares for a ``Complement``, float64, contiguous.
-        """
+        """Return iterates of conjugate gradients outside V for ``(B, N, k)``, and norms of residuals ``(B, k)``."""
+        # The `system` has the numbers and tensors that `kernels.h` declares for a `Complement`, float64, contiguous.
         (graphs, n, k), width = target.shape, system["known"].shape[2]
         target, z, left = target.contiguous(), target.new_empty(target.shape), torch.empty_like(system["size"])
         sizes = {"nodes": n, "wanted": k, "guards": width - k, "graphs": graphs}

@@ -41,11 +41,10 @@ def _at(x: Array | None, dtype: Any = np.float64) -> int | None:
 
 
 class SymbolicFactor:
-    """Positions of the entries in the factors of a symmetric matrix, in an order of little fill.
+    """Positions of the entries in the factors of a symmetric matrix, in an order of little fill."""
 
-    Nodes are eliminated by approximate minimum degree (Amestoy, Davis & Duff 1996). Columns of L with the same rows
-    below them are eliminated together, as a dense matrix (Duff & Reid 1983).
-    """
+    # Nodes are eliminated by approximate minimum degree (Amestoy, Davis & Duff 1996). Columns of L with the same rows
+    # below them are eliminated together, as a dense matrix (Duff & Reid 1983).
 
     def __init__(self, pointer: int) -> None:
         found: Any = library().structures["SymbolicFactor"].from_address(pointer)

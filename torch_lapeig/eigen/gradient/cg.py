@@ -18,13 +18,11 @@ STALE_CHECKS = 6  # true residuals without a decrease by a tenth in any column, 
 def conjugate_gradients(
     image: Map, precondition: Map, target: Tensor, dots: Callable[[Tensor, Tensor], Tensor], allowed: Map, limit: int
 ) -> tuple[Tensor, Tensor]:
-    """Return Z with image(Z) = ``target``, where every column ``(N,)`` of ``(B, N, k)`` is a system of its own.
-
-    The residual of the recurrence drifts away from the true residual, and where the system is nearly singular the
-    iterate itself is lost. Every `CHECK_EVERY` iterations, and before a column counts as solved, the true residual is
-    computed. The iterate of least true residual of each column is returned, solved or not, with the norms ``(B, k)`` of
-    the residuals; ``allowed`` gives the maximum norms of an iterate at which its columns are solved.
-    """
+    """Return Z with image(Z) = ``target``, where every column ``(N,)`` of ``(B, N, k)`` is a system of its own."""
+    # The residual of the recurrence drifts away from the true residual, and where the system is nearly singular the
+    # iterate itself is lost. Every `CHECK_EVERY` iterations, and before a column counts as solved, the true residual is
+    # computed. The iterate of least true residual of each column is returned, solved or not, with the norms `(B, k)` of
+    # the residuals; `allowed` gives the maximum norms of an iterate at which its columns are solved.
 
     def norms(x: Tensor) -> Tensor:
         return dots(x, x).sqrt()

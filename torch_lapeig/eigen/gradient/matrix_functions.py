@@ -79,21 +79,18 @@ def function_of_matrix(projected: Tensor, f: Callable[[Tensor], Tensor]) -> Tens
 
 
 def near_zero(turned: Tensor, f: Callable[[Tensor], Tensor], values: Tensor, value: Tensor) -> Tensor:
-    """Return f(diag λ + T) − diag f(λ), to second order in a Hermitian T ``(..., N, N)`` that is zero with derivatives.
-
-    It is f[λ_i, λ_j] T_ij + Σ_k f[λ_i, λ_k, λ_j] T_ik T_kj (Daleckii and Krein); see `_divided_differences`.
-    """
+    """Return f(diag λ + T) − diag f(λ), to second order in Hermitian T ``(..., N, N)`` that is zero with derivatives."""
+    # It is f[λ_i, λ_j] T_ij + Σ_k f[λ_i, λ_k, λ_j] T_ik T_kj (Daleckii and Krein); see `_divided_differences`.
     first, second = _divided_differences(f, values, value)
     return first * turned + _SecondOrder.apply(turned, values, checks.primal(second))  # type: ignore[no-any-return]
 
 
 def _divided_differences(f: Callable[[Tensor], Tensor], values: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-    """Return f[a, b] and f[a, b, b] for all pairs of eigenvalues ``(..., N)``, accurate whatever their distance.
-
-    The quotient (f(b) − f(a)) / (b − a) has the round-off of f over b − a; the mean of f′ from a to b has the error of
-    a quadrature. The mean is taken where this error, which a second quadrature shows, is the smaller one, and where it
-    agrees with the quotient: f may jump, or have a pole. ``value`` is f of the ascending ``values``, with its graph.
-    """
+    """Return f[a, b] and f[a, b, b] for all pairs of eigenvalues ``(..., N)``, accurate whatever their distance."""
+    # The quotient (f(b) − f(a)) / (b − a) has the round-off of f over b − a; the mean of f′ from a to b has the error
+    # of a quadrature. The mean is taken where this error, which a second quadrature shows, is the smaller one, and
+    # where it agrees with the quotient: f may jump, or have a pole. `value` is f of the ascending `values`, with its
+    # graph.
 
     @torch.enable_grad()
     def slopes(at: Tensor) -> tuple[Tensor, Tensor]:

@@ -60,10 +60,8 @@ Map = Callable[..., Sequence[Tensor | None]]
 
 
 def pull(function: Map, tensors: Sequence[Tensor], cotangents: Sequence[Tensor | None]) -> list[Tensor | None]:
-    """Return the gradients of Σ <cotangent, result> in the tensors, None for those that need none.
-
-    Where gradients are recorded they are differentiable in the cotangents and in the tensors.
-    """
+    """Return the gradients of Σ <cotangent, result> in the tensors, None for those that need none."""
+    # Where gradients are recorded they are differentiable in the cotangents and in the tensors.
     if checks.is_inside_func():
         count = len([c for c in cotangents if c is not None])
         back = torch.func.vjp(lambda *own: tuple(function(*own))[:count], *tensors)[1]
@@ -231,10 +229,9 @@ def values_of(projected: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 class Outside(_Implicit):
-    """Function (Λ, V, G, θ) -> Z of A(θ) Z − M(θ) Z Λ + M V μ = −G, Vᵀ M Z = 0; Λ and V may have no columns.
+    """Function (Λ, V, G, θ) -> Z of A(θ) Z − M(θ) Z Λ + M V μ = −G, Vᵀ M Z = 0; Λ and V may have no columns."""
 
-    The system that is given has an ``operator`` of A and M, and a method ``solve(g)``, which returns Z.
-    """
+    # The system that is given has an `operator` of A and M, and a method `solve(g)`, which returns Z.
 
     @staticmethod
     def forward(system: Any, projected: Tensor, vectors: Tensor, g: Tensor, *parameters: Tensor) -> Tensor:

@@ -120,10 +120,8 @@ class Seen(NamedTuple):
 def couplings(
     system: Complement, values: Tensor, inner: Tensor, whole: Tensor, to_vectors: Tensor, before: Seen | None
 ) -> tuple[InverseDifferences, Seen | None]:
-    """Return F and which values count as equal in a backward pass, and what it has shown; warn of undefined gradients.
-
-    In terms of `torch_lapeig.eigen.gradient.rule`, ``inner`` is C and ``whole`` the Hermitian part of Λ's cotangent.
-    """
+    """Return F and which values count as equal in a backward pass, and what it has shown; warn of no gradient."""
+    # In terms of `torch_lapeig.eigen.gradient.rule`, `inner` is C and `whole` the Hermitian part of Λ's cotangent.
     found, bound = differences(system, values, values), system.s.scale[:, None, None]
     close = max(system.options.loss_eps**0.5, torch.finfo(values.dtype).eps ** (1 / 3)) * bound
     apart = torch.cat([found.sizes.diagonal(1, dim1=1, dim2=2), system.s.gap[:, None]], 1)

@@ -35,11 +35,9 @@ ROUNDOFF_SHIFT = torch.finfo(torch.float64).eps / 3
 def tiny_degree_rows(
     laplacian: Laplacian, vectors: Tensor, y: Tensor, projected: Tensor, residuals: Tensor, gap: Tensor
 ) -> Tensor:
-    """Return y = D^-½ v in which the rows that ``vectors`` v hide in round-off are solved for.
-
-    Entries that are round-off stay so if there are too many of them, or if their rows do not determine them. A
-    `GraphWarning` counts them; derivatives treat them as constants.
-    """
+    """Return y = D^-½ v in which the rows that ``vectors`` v hide in round-off are solved for."""
+    # Entries that are round-off stay so if there are too many of them, or if their rows do not determine them. A
+    # `GraphWarning` counts them; derivatives treat them as constants.
     if laplacian.graph.pattern.is_sharded:
         checks.warn(
             "entries of eigenvectors at nodes of tiny degree are hidden in round-off, and are not solved for where the "
@@ -118,10 +116,8 @@ def _with_warnings(y: Tensor, lost: Tensor, null: Tensor, more: str) -> Tensor:
 
 
 def _rows(laplacian: Laplacian, b: int, nodes: Tensor, y: Tensor, known: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the rows of P = D⁻¹W at nodes of graph b, for ``y`` ``(N, k)`` that is zero except at ``known`` entries.
-
-    The parts are P among the m nodes, ``(m, m)``, and the sums ``(m, k)`` of P y and of P over known entries.
-    """
+    """Return the rows of P = D⁻¹W at nodes of graph b, for ``y`` ``(N, k)`` that is zero but at ``known`` entries."""
+    # The parts are P among the m nodes, `(m, m)`, and the sums `(m, k)` of P y and of P over known entries.
     pattern, n, values = laplacian.graph.pattern, laplacian.graph.num_nodes, laplacian.walk
     both = torch.cat([y, known.to(y.dtype)], 1)
     if not isinstance(pattern, SparsePattern):

@@ -86,10 +86,8 @@ def symmetric_eigh(a: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def eigh_of_batch(a: Tensor, count: int | None = None, factor: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """Return all values, ascending, and the first ``count`` vectors of symmetric matrices, by their lower triangles.
-
-    Times a ``factor`` ``(B, n)``, if that is given, the vectors have their `signs`.
-    """
+    """Return all values, ascending, and the first ``count`` vectors of symmetric matrices, by their lower triangles."""
+    # Times a `factor` `(B, n)`, if that is given, the vectors have their `signs`.
     count = a.shape[-1] if count is None else count
     if (pairs := native.small_eigh(a, count, factor)) is not None:
         return pairs
@@ -146,14 +144,12 @@ def small_basis(operator: Operator, c: Tensor, against: Tensor) -> Tensor:
 
 
 def orthonormalize(operator: Operator, x: Tensor, *, careful: bool = True) -> tuple[Tensor, Tensor]:
-    """Return an orthonormal basis of the span of ``x`` ``(B, N, m)`` by its Gram matrix, and its success ``(B,)``.
-
-    Cholesky factors orthonormalise twice for full accuracy. Where columns are dependent to working precision,
-    eigenvectors do (SVQB, Stathopoulos & Wu 2002), until the last factor is nearly the identity. A dependent column
-    then holds round-off, or random numbers if it was zero. Unless ``careful``, the host does not synchronise: Cholesky
-    factors orthonormalise three times, the first time with a shift that keeps the matrix definite in spite of rounding
-    (Fukaya, Kannan, Nakatsukasa, Yamamoto & Yanagisawa 2020).
-    """
+    """Return an orthonormal basis of the span of ``x`` ``(B, N, m)`` by its Gram matrix, and its success ``(B,)``."""
+    # Cholesky factors orthonormalise twice for full accuracy. Where columns are dependent to working precision,
+    # eigenvectors do (SVQB, Stathopoulos & Wu 2002), until the last factor is nearly the identity. A dependent column
+    # then holds round-off, or random numbers if it was zero. Unless `careful`, the host does not synchronise: Cholesky
+    # factors orthonormalise three times, the first time with a shift that keeps the matrix definite in spite of
+    # rounding (Fukaya, Kannan, Nakatsukasa, Yamamoto & Yanagisawa 2020).
     info, m = torch.finfo(x.dtype), x.shape[2]
     eye = torch.eye(m, dtype=x.dtype, device=x.device)
     sound = torch.ones(len(x), dtype=torch.bool, device=x.device)

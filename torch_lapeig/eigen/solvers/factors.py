@@ -101,10 +101,8 @@ class Factors:
         return torch.from_numpy(found).reshape(r.shape).to(r)
 
     def probe(self) -> tuple[float, float]:
-        """Return the sizes of E, where the factors are those of the matrix + E, and of its least eigenvalue.
-
-        Two solves enlarge most the components along eigenvectors close to σ, for which E matters.
-        """
+        """Return the sizes of E, where the factors are those of the matrix + E, and of its least eigenvalue."""
+        # Two solves enlarge most the components along eigenvectors close to σ, for which E matters.
         b = np.random.default_rng(0).standard_normal((len(self.matrix.diagonal), 2))
         x = self.factors.solve(b)
         sizes = np.linalg.norm(x, axis=0)
@@ -112,10 +110,8 @@ class Factors:
         return float(left.max()), 1 / float(sizes.max())
 
     def count_below(self, cut: float, room: float) -> int | None:
-        """Count the eigenvalues of this matrix below a cut by Sylvester's law of inertia.
-
-        None where E may reach an eigenvalue, at least ``room`` from the cut, or pivots are off the diagonal.
-        """
+        """Count the eigenvalues of this matrix below a cut by Sylvester's law of inertia."""
+        # None where E may reach an eigenvalue, at least `room` from the cut, or pivots are off the diagonal.
         try:
             found = factorize(self.matrix.at(cut))
         except (RuntimeError, MemoryError):
@@ -158,10 +154,8 @@ class SparseFactors:
 
 
 def shifted(operator: Operator, shift: float, needed_by: object) -> Shifted:
-    """Return A + shift · bound of one graph, float64; raise TypeError for an operator that gives products only.
-
-    Inactive nodes, where A is zero, get a number above the spectrum: an inverse would enlarge their round-off most.
-    """
+    """Return A + shift · bound of one graph, float64; raise TypeError for an operator that gives products only."""
+    # Inactive nodes, where A is zero, get a number above the spectrum: an inverse would enlarge their round-off most.
     more = np.full(operator.num_nodes, shift * float(operator.bound))
     if operator.fewest_active < len(more):
         more[~operator.active[0].cpu().numpy()] = float(operator.above)
@@ -181,11 +175,9 @@ def symmetric_rows(matrix: Any) -> tuple[Any, Any, Any]:
 
 
 def factors_near(matrix: Shifted, bound: float, needed_by: object) -> tuple[float, Factors]:
-    """Return a shift of a matrix near 0, inside its spectrum, and the factors there; raise as `factors_of` does.
-
-    Pivots that are not exchanged may be tiny, and an eigenvalue at the shift hides the others: then the shift moves a
-    little, and at last SuperLU exchanges pivots.
-    """
+    """Return a shift of a matrix near 0, inside its spectrum, and the factors there; raise as `factors_of` does."""
+    # Pivots that are not exchanged may be tiny, and an eigenvalue at the shift hides the others: then the shift moves a
+    # little, and at last SuperLU exchanges pivots.
     for step in STEPS:
         moved = matrix.at(step * bound)
         with contextlib.suppress(RuntimeError):
@@ -220,10 +212,8 @@ def factorize(matrix: Shifted) -> Factors:
 
 
 def superlu(matrix: Shifted, threshold: float = 0.0) -> Factors:
-    """Return SuperLU's factors, ordered by minimum degree; raise as `factorize` does.
-
-    Pivots stay on the diagonal, which is stable in definite matrices, unless ``threshold`` is 1.
-    """
+    """Return SuperLU's factors, ordered by minimum degree; raise as `factorize` does."""
+    # Pivots stay on the diagonal, which is stable in definite matrices, unless `threshold` is 1.
     from scipy.sparse.linalg import splu
 
     options = {"SymmetricMode": threshold == 0}

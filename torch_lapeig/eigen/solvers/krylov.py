@@ -255,11 +255,9 @@ class _Search:
         return ratio
 
     def _with_copies(self, found: _Ritz, known: Tensor, count: int, tolerance: float) -> tuple[Tensor, bool, float]:
-        """Return vectors with copies that the first space lacks, whether none can be missing, and their shortfall.
-
-        One vector finds one copy of a multiple value, a block as many as it has columns. Factors count what is there;
-        else the complement is searched from new vectors, until its first value is none of the wanted ones.
-        """
+        """Return vectors with copies that the first space lacks, whether none can be missing, and their shortfall."""
+        # One vector finds one copy of a multiple value, a block as many as it has columns. Factors count what is there;
+        # else the complement is searched from new vectors, until its first value is none of the wanted ones.
         theta, residuals, x = found.theta, found.residuals, found.vectors[:, :count]
         rank, round_off = self.form.rank(theta), float(self._round_off(theta)[: count + 1][-1])
         is_shown, last = not found.finished or found.is_whole or count == 0, rank[self.form.width - 1 :][:count]
@@ -310,12 +308,10 @@ class _Search:
         return number, -1 / (near + room)
 
     def _ritz_pairs_of(self, x: Tensor, guards: Tensor, shortfall: float) -> tuple[Tensor, Tensor, float]:
-        """Return Ritz pairs of A, and the ratio of their residuals to the allowed ones; the given one with a mass.
-
-        A space of the inverse leaves components of large eigenvalues, which hardly matter to it, but to A; and the gap
-        that copies close asks for smaller residuals: steps of `Lobpcg` remove both. Guards have not converged, and stay
-        apart: mixed with them, copies of one value would lose digits.
-        """
+        """Return Ritz pairs of A, and the ratio of their residuals to the allowed ones; the given one with a mass."""
+        # A space of the inverse leaves components of large eigenvalues, which hardly matter to it, but to A; and the
+        # gap that copies close asks for smaller residuals: steps of `Lobpcg` remove both. Guards have not converged,
+        # and stay apart: mixed with them, copies of one value would lose digits.
         form, request, null = self.form, self.request, self.request.null
         operator, x = request.operator, basis(form, x, null)
         if (lost := request.wanted - x.shape[1]) > 0:  # dependent columns, or few products
@@ -348,15 +344,12 @@ class _Search:
 
 
 class Space:
-    """Orthonormal rows ``(c + size + width, N)``: c known ones, a basis of a block Krylov space, and its next block.
+    """Orthonormal rows ``(c + size + width, N)``: c known ones, a basis of a block Krylov space, and its next block."""
 
-    A space that begins with a block of p random vectors holds up to p vectors of each eigenspace. Vectors that lie in
-    the space are left out of the next block; where none is left, a random block finds further copies.
-
-    With V the basis, T = Vᵀ A V, E the last columns of 1 and Q the next block, A V = V T + Q C Eᵀ.
-
-    The known columns ``(N, c)`` are orthonormal and span invariant subspaces, with a complement of dimension ``free``.
-    """
+    # A space that begins with a block of p random vectors holds up to p vectors of each eigenspace. Vectors that lie in
+    # the space are left out of the next block; where none is left, a random block finds further copies.
+    # With V the basis, T = Vᵀ A V, E the last columns of 1 and Q the next block, A V = V T + Q C Eᵀ.
+    # The known columns `(N, c)` are orthonormal and span invariant subspaces, with a complement of dimension `free`.
 
     coupling: Tensor  # C ``(following, p)``, on the host
 

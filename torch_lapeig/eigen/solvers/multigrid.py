@@ -226,12 +226,10 @@ def _coarsen(
 
 
 def strong_edges(row: Tensor, col: Tensor, size: Tensor, largest: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return both ends of the edges that are strong at both, and each node's neighbour by its strongest edge or −1.
-
-    An edge that is strong at one end and faint at the other would join distant parts: a node between two clusters would
-    put them in one aggregate, and the coarse levels would resolve neither. A node's strongest edge, of the size
-    ``largest``, may be missing among ``row`` and ``col``.
-    """
+    """Return both ends of the edges that are strong at both, and each node's neighbour by its strongest edge or −1."""
+    # An edge that is strong at one end and faint at the other would join distant parts: a node between two clusters
+    # would put them in one aggregate, and the coarse levels would resolve neither. A node's strongest edge, of the size
+    # `largest`, may be missing among `row` and `col`.
     nearest = torch.full_like(largest, -1, dtype=torch.int64)
     step, rows, cols = rows_of_block(8 * size.element_size(), size.device, "cache"), [], []
     for i, j, length in zip(row.split(step), col.split(step), size.split(step), strict=True):
@@ -350,12 +348,10 @@ def _radius(matrix: Tensor, generator: torch.Generator, products: int = 15) -> f
 def aggregates(
     row: Tensor, col: Tensor, nearest: Tensor, alive: Tensor, generator: torch.Generator
 ) -> tuple[Tensor, int]:
-    """Return the aggregate of each node by strong edges, −1 for nodes that are not ``alive``, and their number.
-
-    The roots of the aggregates are a maximal set of nodes more than two edges apart: each round adds the nodes with the
-    largest random number within two edges (Luby 1986). The other nodes join an adjacent root, or else the root of a
-    neighbour. Nodes without strong edges join the aggregate of their nearest neighbour.
-    """
+    """Return the aggregate of each node by strong edges, −1 for nodes that are not ``alive``, and their number."""
+    # The roots of the aggregates are a maximal set of nodes more than two edges apart: each round adds the nodes with
+    # the largest random number within two edges (Luby 1986). The other nodes join an adjacent root, or else the root of
+    # a neighbour. Nodes without strong edges join the aggregate of their nearest neighbour.
     n = len(nearest)
     priority = (1 + torch.randperm(n, generator=generator, device=row.device)).to(torch.int32)
     loose = (nearest >= 0).index_fill_(0, row, False)

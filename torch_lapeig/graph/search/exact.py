@@ -294,10 +294,8 @@ class Table:
 
 
 def nearest_in_sets(sets: Sets, k: int, budget: int | None, images: Images | None = None) -> Nearest:
-    """Return the nearest of at least k valid points, ``(B, Q, k)``, ascending, ties by number.
-
-    It takes ``budget`` bytes, by default those of the device.
-    """
+    """Return the nearest of at least k valid points, ``(B, Q, k)``, ascending, ties by number."""
+    # It takes `budget` bytes, by default those of the device.
     (b, q, d), n = sets.queries.shape, sets.points.shape[1]
     # The loops insert neighbours one by one: of 300 and more this takes longer than a sort.
     if images is None and n * d * sets.points.element_size() <= DIRECT_BYTES and k <= 160:

@@ -152,10 +152,8 @@ class Tiles:
     def _search(
         self, blocks: Blocks, asked: Tensor, near: Callable[[Tensor], BlockTiles], search: Callable[..., None]
     ) -> bool:
-        """Call ``search`` with queries ``(b, S)``, which are valid, points of their tiles ``(b, m)``, and the sets.
-
-        Return False, without a search, where a sample of blocks is near most of the tiles.
-        """
+        """Call ``search`` with queries ``(b, S)``, which are valid, points of their tiles ``(b, m)``, and the sets."""
+        # Return False, without a search, where a sample of blocks is near most of the tiles.
         every = torch.arange(len(blocks.number))
         sample = every[:: max(1, len(every) // 16)]
         if len(near(sample)[1]) > TILE_SHARE * len(sample) * len(self.low):
