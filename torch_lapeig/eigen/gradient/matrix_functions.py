@@ -79,7 +79,7 @@ def function_of_matrix(projected: Tensor, f: Callable[[Tensor], Tensor]) -> Tens
 
 
 def near_zero(turned: Tensor, f: Callable[[Tensor], Tensor], values: Tensor, value: Tensor) -> Tensor:
-    """Return f(diag λ + T) − diag f(λ), to second order in Hermitian T ``(..., N, N)`` that is zero with derivatives."""
+    """Return f(diag λ + T) − diag f(λ), to second order in Hermitian T ``(..., N, N)``, zero with derivatives."""
     # It is f[λ_i, λ_j] T_ij + Σ_k f[λ_i, λ_k, λ_j] T_ik T_kj (Daleckii and Krein); see `_divided_differences`.
     first, second = _divided_differences(f, values, value)
     return first * turned + _SecondOrder.apply(turned, values, checks.primal(second))  # type: ignore[no-any-return]
