@@ -80,18 +80,19 @@ def library() -> Any:
 
 def _check_products(found: Any) -> None:
     """Raise OSError where a product of a small matrix is wrong, as of a library that was compiled badly."""
-    crow, col = torch.tensor([0, 1, 3, 4], dtype=torch.int32), torch.tensor([1, 0, 2, 1], dtype=torch.int32)
-    path = torch.tensor([[0.0, 1, 0], [1, 0, 2], [0, 2, 0]], dtype=torch.float64)
+    # In arrays: the first call may be one of torch.func, whose tensors have no memory.
+    crow, col = np.array([0, 1, 3, 4], dtype=np.int32), np.array([1, 0, 2, 1], dtype=np.int32)
+    path = np.array([[0.0, 1, 0], [1, 0, 2], [0, 2, 0]])
     for dtype, real in TYPES.items():
-        values, y = torch.tensor([1, 1, 2, 2], dtype=dtype), torch.arange(9.0).reshape(3, 3).to(dtype)
-        out = torch.zeros_like(y)
-        rows = found.structures[f"Rows_{real}"](crow.data_ptr(), col.data_ptr(), values.data_ptr(), None)
+        values, y = (np.array(x, dtype=str(dtype).removeprefix("torch.")) for x in ([1, 1, 2, 2], np.arange(9)))
+        y, out = y.reshape(3, 3), np.zeros((3, 3), dtype=y.dtype)
+        rows = found.structures[f"Rows_{real}"](crow.ctypes.data, col.ctypes.data, values.ctypes.data, None)
         part, steps = {"start": 0, "stop": 3, "columns": 3, "times": 1}, {"y_step": 3, "out_step": 3}
-        blocks = {"y": y.data_ptr(), "out": out.data_ptr()}
+        blocks = {"y": y.ctypes.data, "out": out.ctypes.data}
         task = found.structures[f"Product_{real}"](rows=rows, **part, **steps, **blocks)
         if not getattr(found, f"product_{real}")(ctypes.byref(task), c_int64(1), c_int64(1)):
             raise OSError("there is no memory for them")
-        if not torch.equal(out.double(), path @ y.double()):
+        if not np.array_equal(out, path @ y):
             raise OSError("their products are wrong")
 
 
