@@ -47,6 +47,6 @@ def test_error_does_not_change_with_a_rotation():
 
 def test_landmarks_tell_the_shape_and_eigenvalues_do_not(tmp_path):
     found = short_form("isospectral", tmp_path)
-    landmarks, spectrum = (found[name]["layer"]["error"]["mean"] for name in ("landmarks", "spectrum"))
-    assert spectrum > 0.5 and landmarks < 0.8 * spectrum  # round-off decides where so few steps end: at 0.42 to 0.70
+    error = {name: found[name]["layer"]["error"]["mean"] for name in ("landmarks", "spectrum")}
+    assert error["spectrum"] > max(0.5, 1.25 * error["landmarks"])  # round-off moves the end of few steps: 0.42 to 0.70
     assert found["landmarks"]["eigh"]["end"] == ["NaN"]
