@@ -192,7 +192,7 @@ class _ByGram(Auto):
         # a dense A without the others, A − U Uᵀ A, of a smaller σ₁.
         a, eps, level = self.a, torch.finfo(operator.dtype).eps, self.a.new_zeros(0)
         columns = min(self.rows.size if self.rows else a.shape)
-        u, v = a.new_zeros(operator.num_nodes - columns, 0), a.new_zeros(columns, 0)
+        u, v, done = a.new_zeros(operator.num_nodes - columns, 0), a.new_zeros(columns, 0), True
         while (count := k - len(level)) > 0:
             forth, gram = _gram(a, self.rows)
             normal = normalise(gram, None, None, largest=True, is_inside=False)
@@ -208,14 +208,14 @@ class _ByGram(Auto):
             least = 40 * eps * torch.cat([level, new])[0]
             allowed = (tolerance * (new[count - 1] - new[count:][:1].sum())).maximum(least)
             is_sound = 10 * eps * new[0].square() <= new[:count] * allowed
-            is_whole = bool(is_sound.all() or new[0] <= least)
+            is_whole, done = bool(is_sound.all() or new[0] <= least), done and bool(found.converged)
             some = int(is_sound.sum()) if self.rows is None and not is_whole else None
             level = torch.cat([level, new[:some]])
             u, v = torch.cat([u, q @ left[:, :some]], 1), torch.cat([v, w @ right[:some].mT], 1)
             a = a if some is None else a - u @ (u.mT @ a)
         x = torch.cat([v, u] if self.is_turned else [u, v]) / 2**0.5
-        done = found.converged & is_whole
-        return RitzPairs((x * operator.matmul(x)).sum(0)[None], x[None], found.ritz.iterations, done)
+        values, is_done = (x * operator.matmul(x)).sum(0)[None], found.converged & (done and is_whole)
+        return RitzPairs(values, x[None], found.ritz.iterations, is_done)
 
 
 def _gram(a: Tensor, rows: SparseRows | None) -> tuple[Callable[[Tensor], Tensor], Operator]:
