@@ -28,11 +28,10 @@ Kernel = Callable[[Tensor, Tensor], Tensor]
 
 
 class KernelEmbedding(EmbeddingModule):
-    """Rows √λ_k v_ik of the largest eigenpairs of a centred kernel K̃ of points or a given matrix; new ones √λ_k y_k(x).
+    """Rows √λ_k v_ik of the largest eigenpairs of a centred kernel K̃ of points or pairs; new ones √λ_k y_k(x)."""
 
-    ``_kernel`` returns the kernel of new and training points, ``(Q, N)``, or of pairs ``x`` where no points are given;
-    a frozen map has its points in float64, and gives the ``dtype`` of the fit.
-    """
+    # `_kernel` returns the kernel of new and training points, `(Q, N)`, or of pairs `x` where no points are given; a
+    # frozen map has its points in float64, and gives the `dtype` of the fit.
 
     FITTED: ClassVar[tuple[str, ...]] = (*EmbeddingModule.FITTED, "train_means")
     LACKING: ClassVar[float] = 0.0

@@ -103,6 +103,7 @@ class PointsModule(FittedModule):
 
     def _checked(self, x: Any, mask: Tensor | None) -> tuple[Any, Tensor | None]:
         """Return points or the graph of given affinities, and the mask or None, once they are checked."""
+        checks.check_outside_func(x, "x")
         pairs, entries = self.pairs_given, x
         if pairs == "distance":
             check_all_stored(x)

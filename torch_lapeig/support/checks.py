@@ -431,7 +431,6 @@ def check_points(
     # Items of a batch may hold one point. With `is_squared`, squared distances, and sums of several of them, must be
     # finite too.
     check_floating(x, name)
-    check_outside_func(x, name)
     if mask is not None:
         check_mask(mask, x)
         x = torch.where(mask[..., None], x, 0)

@@ -257,6 +257,7 @@ def _pairs_of_items(sets: exact.Sets, reach: Tensor, budget: int) -> NeighborPai
 def prepare(x: Tensor, queries: Tensor | None, mask: Tensor | None, metric: exact.Metric) -> exact.Sets:
     """Return the checked arguments of a search, with the points of the metric, see `measured`."""
     checks.check_choice(metric, "metric", ("euclidean", "cosine"))
+    checks.check_outside_func(x, "x")
     x = checks.primal(checks.check_points(x, mask=mask, is_squared=True))
     points = x.reshape(-1, *x.shape[-2:])
     valid = points.new_ones(points.shape[:2], dtype=torch.bool) if mask is None else mask.reshape(points.shape[:2])
