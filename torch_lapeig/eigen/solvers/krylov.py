@@ -43,11 +43,11 @@ CLOSE = 100 * SURE
 class Krylov:
     """Krylov spaces of one or two vectors, orthogonalised in full, restarted by Ritz vectors (Wu & Simon 2000).
 
-    They find as many copies of a multiple eigenvalue. Where all are there, the complement is searched.
-    ARPACK, which restarts in the same way from one vector, misses copies.
+    A space finds as many copies of an eigenvalue as vectors begin it. Where it has found so many, the complement of the
+    pairs is searched for more. ARPACK, which restarts in the same way from one vector, misses copies.
 
     Args:
-        max_products: maximum number of products with one vector, at least 1; half where residuals predict more.
+        max_products: maximum number of products with one vector, at least 1; half of it if residuals predict more.
         seed: of random vectors.
 
     >>> from torch_lapeig import eigenpairs
@@ -217,11 +217,8 @@ class _Search:
             rate = math.log(last / ratio) / step if ratio < last < math.inf else 0.0
             more = int(math.log(max(ratio, 1)) / rate / 2) if rate else space.products
             step = count if form.width == 1 else min(space.products // (2 if is_direct else 3), more)
-            last = ratio
-            if done or (
-                self.products + (min(more, self.products) if form.width == PAIR else 0) >= self.most
-                and len(theta) >= count
-            ):
+            last, predicted = ratio, min(more, self.products) if form.width == PAIR else 0
+            if done or (self.products + predicted >= self.most and len(theta) >= count):
                 turn = turn[:, :columns]
                 vectors = space.combine(turn).mT if is_direct else space.images(turn)
                 return _Ritz(theta, residuals, vectors, done, space.is_whole)
