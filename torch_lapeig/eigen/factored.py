@@ -105,8 +105,6 @@ class FactoredCosine(Operator):
     tensor([-1., -1.,  1.,  1.])
     """
 
-    multiplies_pairs = True
-
     def __init__(self, x: Any, *, loops: bool = False, similarity: Similarity = "cosine") -> None:
         self._loops = checks.check_flag(loops, "loops")
         checks.check_choice(similarity, "similarity", ("cosine", "shifted"))

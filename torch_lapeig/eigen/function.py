@@ -86,7 +86,7 @@ class FunctionOperator(Operator):
             self._set_bound(ends_of_spectrum(self, seed, unit))
         make_usable(self)
 
-    def ends(self) -> tuple[Tensor, Tensor]:
+    def ends(self, *, close: bool = True) -> tuple[Tensor, Tensor]:
         """Return bounds of the spectrum; see `Operator.ends`."""
         return self.lower, self.bound
 

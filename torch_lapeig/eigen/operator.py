@@ -52,7 +52,6 @@ class Operator:
     parameters: tuple[Tensor, ...] = ()
     nodes: PatternBase = PatternBase()  # reductions over all nodes, which may lie on several ranks
     compiled: Rows | None = None  # rows for compiled loops
-    multiplies_pairs: bool = False  # whether a product with two vectors takes much less time than two products
     dense: dict[str, Tensor] | None = None  # matrix M and diagonal c of one dense A = diag(c) − M for compiled loops
     mean_value: Tensor | None = None  # estimate of each graph's mean eigenvalue, ``(B,)``
     size: Tensor | None = None  # `scale`; None for the bound
@@ -101,8 +100,8 @@ class Operator:
         """Return the operator in which a problem is solved and differentiated: in float64 where there is one."""
         return self
 
-    def ends(self) -> tuple[Tensor, Tensor]:
-        """Return bounds ``(B,)`` of the spectrum of each graph, without gradients."""
+    def ends(self, *, close: bool = True) -> tuple[Tensor, Tensor]:
+        """Return bounds ``(B,)`` of each spectrum, without gradients; up to twice its size if not ``close``."""
         return torch.zeros_like(self.bound), self.bound
 
     @property

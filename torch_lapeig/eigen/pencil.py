@@ -20,7 +20,7 @@ from torch_lapeig.eigen.operator import Operator, name_of
 from torch_lapeig.eigen.problem import CONGRUENT, RESIDUAL_UNITS, Measure, Problem, Solution, check_answer
 from torch_lapeig.eigen.solvers.blocks import symmetric_eigh
 from torch_lapeig.eigen.solvers.dense import Eigh
-from torch_lapeig.eigen.solvers.factors import Factors, Shifted, factorize, factors_near, symmetric_rows, to_scipy
+from torch_lapeig.eigen.solvers.factors import Factors, Shifted, factorize, factors_near, shifted, symmetrised, to_scipy
 from torch_lapeig.eigen.solvers.krylov import WIDTH, Form, Krylov, pairs_by_krylov
 from torch_lapeig.eigen.solvers.solver import Request, RitzPairs, Solver
 from torch_lapeig.eigen.symmetric import SymmetricOperator
@@ -185,28 +185,21 @@ class _SparsePencil(NamedTuple):
     is_dominated: bool  # whether diagonal dominance shows that M is positive definite
 
     @classmethod
-    def of(cls, operator: Operator, target: float | None) -> _SparsePencil:
-        """Return the rows of an operator; raise for one that gives products only, and for masses that are not > 0."""
-        from scipy.sparse import diags_array, eye_array
+    def of(cls, operator: SymmetricOperator, mass: Operator, target: float | None) -> _SparsePencil:
+        """Return the rows of an operator and a mass; raise for masses that are not positive."""
+        from scipy.sparse import diags_array
 
-        if not isinstance(operator, SymmetricOperator):
-            raise TypeError(
-                f"{'nearest' if operator.mass is None else 'mass'} must be None beyond {DENSE_PRODUCTS} nodes of a "
-                f"{name_of(operator)}, which has products only: K − σ M is factorised"
-                f"{'' if operator.mass is None else '; a mass near a multiple of 1 may be a diagonal'}"
-            )
         # A copy: SciPy rearranges entries in place, and these are those of the tensor.
-        n, mass = operator.num_nodes, operator.mass
-        mass = eye_array(n) if mass is None else to_scipy(mass, "a mass matrix").copy()
+        n, m = operator.num_nodes, to_scipy(mass, "a mass matrix").copy()
         active, far = operator.active[0].cpu().numpy(), float(operator.above) * (-1 if (target or 0) > 0 else 1)
         stiffness = to_scipy(operator, "a mass matrix") + diags_array(np.where(active, 0.0, far))
-        diagonals = stiffness.diagonal()[active], mass.diagonal()[active]
+        diagonals = stiffness.diagonal()[active], m.diagonal()[active]
         _check_diagonal(diagonals[1])
-        crow, col, values = symmetric_rows(stiffness + 1j * mass)  # one pattern, and one structure of factors
+        crow, col, values = symmetrised(stiffness + 1j * m)  # one pattern, and one structure of factors
         both = Shifted(None, crow, col, values.real.copy(), 1.0, np.zeros(n), values.imag.copy())
-        rows = symmetric_rows(mass)
+        rows = symmetrised(m)
         rows = rows if len(rows[1]) < len(col) else (crow, col, values.imag.copy())
-        is_dominated = bool((2 * mass.diagonal() > abs(mass).sum(1))[active].all())
+        is_dominated = bool((2 * m.diagonal() > abs(m).sum(1))[active].all())
         return cls(both, Shifted(None, *rows, 1.0, (~active).astype(float)), diagonals, is_dominated)
 
     @property
@@ -222,18 +215,28 @@ class _SparsePencil(NamedTuple):
 
 def _solve_sparse(problem: Problem, request: Request) -> tuple[RitzPairs, Measure]:
     """Return the first k + 1 pairs by Krylov spaces of (K − σ M)⁻¹ M, or of M⁻¹ K."""
-    operator, is_inside = problem.operator, problem.target is not None
-    pencil = _SparsePencil.of(operator, problem.target)
-    fills_in = not is_inside and pencil.fills_in
-    needs_mass = fills_in or is_inside or not pencil.is_dominated
-    of_mass = _inverse_of_definite(pencil.mass) if needs_mass else None
-    if of_mass is None and (is_inside or not pencil.is_dominated):
-        raise _not_definite("an eigenvalue that is not positive")
-    mass = None if operator.mass is None else operator.mass.to_matrix()
-    if is_inside and of_mass is not None:
-        return _solve_inside(problem, request, pencil, mass, of_mass)
+    operator, target, mass = problem.operator, problem.target, problem.operator.mass
+    if not isinstance(operator, SymmetricOperator):
+        raise TypeError(
+            f"{'nearest' if mass is None else 'mass'} must be None beyond {DENSE_PRODUCTS} nodes of a "
+            f"{name_of(operator)}, which has products only: K − σ M is factorised"
+            f"{'' if mass is None else '; a mass near a multiple of 1 may be a diagonal'}"
+        )
+    if mass is None:
+        matrix = shifted(operator, 0.0, "nearest")
+        if (target or 0) > 0:  # nodes that take no part are put below the spectrum, not above
+            matrix.diagonal[~operator.active[0].cpu().numpy()] *= -1
+        return _solve_inside(problem, request, matrix, None, lambda x: x)
+    pencil, of_mass, mass = _SparsePencil.of(operator, mass, target), None, mass.to_matrix()
+    fills_in = target is None and pencil.fills_in
+    if fills_in or target is not None or not pencil.is_dominated:
+        if (of_mass := _inverse_of_definite(pencil.mass)) is None:
+            raise _not_definite("an eigenvalue that is not positive")
+        if target is not None:
+            return _solve_inside(problem, request, pencil.both, mass, of_mass)
     if fills_in and (of_one := of_mass) is not None:
-        found = pairs_by_krylov(request, Form(operator, lambda x: of_one(operator.matmul(x)), mass), PRODUCTS, seed=0)
+        form = Form(operator, lambda x: of_one(operator.matmul(x)), mass)
+        found = pairs_by_krylov(request, form, PRODUCTS, seed=0)
         if bool(found.finished):
             return found._replace(inverses=(of_one,)), Measure(of_one)
     shift, inverse = _least_shift(lambda s: _inverse_of_definite(pencil.both.at(-s)), *pencil.diagonals)
@@ -242,11 +245,11 @@ def _solve_sparse(problem: Problem, request: Request) -> tuple[RitzPairs, Measur
 
 
 def _solve_inside(
-    problem: Problem, request: Request, pencil: _SparsePencil, mass: Tensor | None, of_mass: Factors
+    problem: Problem, request: Request, matrix: Shifted, mass: Tensor | None, of_mass: Callable[[Tensor], Tensor]
 ) -> tuple[RitzPairs, Measure]:
     """Return the k + 1 pairs nearest to the target by factors of K − σ M, at the target or next to it."""
     operator, target, bound = problem.operator, problem.target or 0.0, float(problem.operator.bound)
-    step, inverse = factors_near(pencil.both.at(target), bound, "eigenpairs(nearest=...)")
+    step, inverse = factors_near(matrix.at(target), bound, "eigenpairs(nearest=...)")
     sigma, memory = target + step, budget_of(torch.device("cpu")).factors
 
     def refined(b: Tensor) -> Tensor:
@@ -254,7 +257,7 @@ def _solve_inside(
         return x + inverse(b - operator.matmul(x) + sigma * operator.weigh(x))
 
     # Where pivots are not exchanged, the factors are those of another matrix, with other eigenvectors.
-    rounding, round_off = inverse.probe()[0], RESIDUAL_UNITS * torch.finfo(torch.float64).eps * bound
+    rounding, round_off = inverse.probe[0], RESIDUAL_UNITS * torch.finfo(torch.float64).eps * bound
     solve = inverse if rounding <= round_off else refined
     form = Form(operator, solve, mass, inverse, sigma, target, memory, min(rounding, round_off), WIDTH)
     found = pairs_by_krylov(request, form, MOST_SOLVES, seed=0)

@@ -319,9 +319,9 @@ class Products(Operator):
         self.parameters = inside.parameters if root is None else (*inside.parameters, root)
         self.active = inside.active
 
-    def ends(self) -> tuple[Tensor, Tensor]:
+    def ends(self, *, close: bool = True) -> tuple[Tensor, Tensor]:
         """Return bounds of the spectrum of S A S."""
-        lower, upper = self.inside.ends()
+        lower, upper = self.inside.ends(close=close)
         most = self.bound / self.inside.bound  # of the squares of S
         return lower * most, upper * most
 
@@ -341,7 +341,7 @@ def in_unit(
     if not (largest or is_pencil) and operator.is_near_one:
         return operator, None, None
     with torch.no_grad():
-        lower, upper = operator.ends()
+        lower, upper = operator.ends(close=not is_pencil)
         size = torch.maximum(lower.abs(), upper.abs())
         shift = 0 * size if is_pencil else upper if largest else -lower.clamp_max(0)
         reach = size if is_pencil else upper - lower if largest else upper + shift  # of the shifted spectrum

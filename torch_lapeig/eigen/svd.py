@@ -196,7 +196,6 @@ class _ByGram(Auto):
         while (count := k - len(level)) > 0:
             forth, gram = _gram(a, self.rows)
             normal = normalise(gram, None, None, largest=True, is_inside=False)
-            checks.set_frozen(normal.operator, multiplies_pairs=True)  # entries are few, or read once for two vectors
             # The largest pairs are not as crowded as a Laplacian's smallest.
             solvers = choose(normal.operator, count).solvers if self.rows is None else (Krylov(),)
             found = first_converged(solvers, Problem(normal.operator, count, tolerance / 2), progress)

@@ -220,7 +220,7 @@ class SymmetricOperator(Operator):
         return self.definite and (self.batch_size == 0 or not self._numbers[4])
 
     @torch.no_grad()
-    def ends(self) -> tuple[Tensor, Tensor]:
+    def ends(self, *, close: bool = True) -> tuple[Tensor, Tensor]:
         """Return bounds of the spectrum: Gershgorin's, Frobenius's, or those of Lanczos if closer."""
         if self.definite:
             return super().ends()
@@ -229,14 +229,15 @@ class SymmetricOperator(Operator):
         centre = (diagonal - self.pattern.sum_loops(values)).reshape(self.batch_size, -1)
         radius = self.pattern.sum_rows(others.abs()).reshape(centre.shape)
         least, most = (centre - radius).amin(1), (centre + radius).amax(1)
-        unit = checks.next_power(torch.maximum(least.abs(), most.abs()))
-        if self.num_nodes > SMALL_NODES:
-            ends = ends_of_spectrum(self.frozen(), 0, unit[:, None, None])
-            lower, upper = ends.lower, ends.upper
-        else:  # squares neither overflow nor vanish in this unit
-            squares = self.pattern.sum_rows((others / self.pattern.of_graph(unit)).square())
-            squares = squares.reshape(self.batch_size, -1).sum(1) + (centre / unit[:, None]).square().sum(1)
-            lower, upper = -unit * squares.sqrt(), unit * squares.sqrt()
+        size = torch.maximum(least.abs(), most.abs())
+        unit = checks.next_power(size)  # in which squares neither overflow nor vanish
+        squares = self.pattern.sum_rows((others / self.pattern.of_graph(unit)).square()).reshape(centre.shape)
+        squares = squares + (centre / unit[:, None]).square()
+        upper = unit * squares.sum(1).sqrt()
+        lower = -upper
+        # No column is longer than the largest product.
+        if self.num_nodes > SMALL_NODES and (close or (size > 2 * unit * squares.amax(1).sqrt()).any()):
+            lower, _, _, upper = ends_of_spectrum(self.frozen(), 0, unit[:, None, None])
         return torch.maximum(least, lower), torch.minimum(most, upper)
 
     def scaled(self, factor: Tensor) -> SymmetricOperator:

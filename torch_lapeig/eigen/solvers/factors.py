@@ -20,6 +20,7 @@ from torch_lapeig.eigen.symmetric import entries_of
 from torch_lapeig.native import calls
 from torch_lapeig.native.sparse import Limits, SymbolicFactor, SymmetricFactors
 from torch_lapeig.support import checks
+from torch_lapeig.support.cached import cached_property
 
 UNLIMITED = Limits()
 PROBE = 1e-11  # largest change of the matrix over its bound that pivots which are not exchanged may cost
@@ -100,6 +101,7 @@ class Factors:
         found = self.factors.solve(block[0] if block.ndim == 3 else block)
         return torch.from_numpy(found).reshape(r.shape).to(r)
 
+    @cached_property
     def probe(self) -> tuple[float, float]:
         """Return the sizes of E, where the factors are those of the matrix + E, and of its least eigenvalue."""
         # Two solves enlarge most the components along eigenvectors close to σ, for which E matters.
@@ -116,7 +118,7 @@ class Factors:
             found = factorize(self.matrix.at(cut))
         except (RuntimeError, MemoryError):
             return None
-        return found.negative if found.negative is not None and found.probe()[0] < 0.01 * room else None
+        return found.negative if found.negative is not None and found.probe[0] < 0.01 * room else None
 
     # A copy shares the factors, and unpickling computes them again from the matrix.
     def __deepcopy__(self, memo: dict[int, Any]) -> Factors:
@@ -165,10 +167,10 @@ def shifted(operator: Operator, shift: float, needed_by: object) -> Shifted:
         diagonal = 1 + more if rows.diagonal is None else rows.diagonal.numpy() + more
         return Shifted(getattr(operator, "pattern", None), crow, col, values, -1.0, diagonal)
     # Zeros on one side of a matrix that is symmetric to round-off: factors need a structure that is symmetric exactly.
-    return Shifted(None, *symmetric_rows(to_scipy(operator, needed_by)), 1.0, more)
+    return Shifted(None, *symmetrised(to_scipy(operator, needed_by)), 1.0, more)
 
 
-def symmetric_rows(matrix: Any) -> tuple[Any, Any, Any]:
+def symmetrised(matrix: Any) -> tuple[Any, Any, Any]:
     """Return the CSR rows of the symmetric part of a matrix in SciPy's format."""
     found = ((matrix + matrix.T) / 2).tocsr().sorted_indices()
     return found.indptr.astype(np.int32), found.indices.astype(np.int32), found.data
@@ -182,7 +184,7 @@ def factors_near(matrix: Shifted, bound: float, needed_by: object) -> tuple[floa
         moved = matrix.at(step * bound)
         with contextlib.suppress(RuntimeError):
             found = factorize(moved)
-            rounding, least = found.probe()
+            rounding, least = found.probe
             if rounding <= PROBE * bound and least >= NEAR * bound:
                 return step * bound, found
     return step * bound, factors_of(moved, needed_by, threshold=1.0)

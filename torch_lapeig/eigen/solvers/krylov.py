@@ -41,7 +41,7 @@ CLOSE = 100 * SURE
 
 @dataclass(frozen=True)
 class Krylov:
-    """Krylov spaces of one or two vectors, orthogonalised in full, restarted by Ritz vectors (Wu & Simon 2000).
+    """Krylov spaces of two vectors, orthogonalised in full, restarted by Ritz vectors (Wu & Simon 2000).
 
     A space finds as many copies of an eigenvalue as vectors begin it. Where it has found so many, the complement of the
     pairs is searched for more. ARPACK, which restarts in the same way from one vector, misses copies.
@@ -67,8 +67,7 @@ class Krylov:
 
     def _solve(self, request: Request) -> RitzPairs:
         operator = request.operator
-        width = PAIR if operator.multiplies_pairs or operator.dense is not None else 1
-        form = Form(operator, operator.matmul, width=width, dense=operator.dense)
+        form = Form(operator, operator.matmul, dense=operator.dense)
         return pairs_by_krylov(request, form, self.max_products, self.seed)
 
 
@@ -84,7 +83,7 @@ class Form:
     target: float | None = None  # a number inside, to which the wanted values are the nearest
     memory: float = math.inf  # maximum bytes of factors
     rounding: float = 0.0  # size of E, where the inverse inside the spectrum is that of A + E − σ M
-    width: int = 1  # number of vectors of a block
+    width: int = PAIR  # number of vectors of a block
     dense: dict[str, Tensor] | None = None  # `Operator.dense` where f(A, M) = A
 
     def rank(self, theta: Tensor) -> Tensor:
@@ -200,11 +199,10 @@ class _Search:
         is_direct = form.inverse is None
         columns = count if is_direct or form.target is not None else count + request.columns - request.wanted - 1
         free = int(request.operator.active_count) - known.shape[1]
-        size, count = self.size or max(64 if form.width == PAIR else 48, 3 * columns), min(count, free)
+        size, count = self.size or max(64 if is_direct else 48, 3 * columns), min(count, free)
         space = Space(form, known, min(size, free), free, self.seeds, form.width)
         # No space has converged earlier.
-        first = 2 * count if form.width == 1 else 2 * columns + min(columns, 12)
-        before, checks, step, last = self.products, 0, first, math.inf
+        before, checks, step, last = self.products, 0, 2 * columns + min(columns, 12), math.inf
         while True:
             space.expand(step := max(CHECK_EVERY if is_direct else 1, step))
             self.products, checks = before + space.products, checks + 1
@@ -216,8 +214,8 @@ class _Search:
             # Half of the solves that the last decrease predicts, because convergence accelerates.
             rate = math.log(last / ratio) / step if ratio < last < math.inf else 0.0
             more = int(math.log(max(ratio, 1)) / rate / 2) if rate else space.products
-            step = count if form.width == 1 else min(space.products // (2 if is_direct else 3), more)
-            last, predicted = ratio, min(more, self.products) if form.width == PAIR else 0
+            step = min(space.products // (2 if is_direct else 3), more)
+            last, predicted = ratio, min(more, self.products) if is_direct else 0
             if done or (self.products + predicted >= self.most and len(theta) >= count):
                 turn = turn[:, :columns]
                 vectors = space.combine(turn).mT if is_direct else space.images(turn)
