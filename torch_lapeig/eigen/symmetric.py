@@ -22,7 +22,7 @@ from torch_lapeig.support.cached import cached_property, check_unchanged, make_u
 from torch_lapeig.support.threads import slices
 from torch_lapeig.support.tuning import PART_OF_BLOCK
 
-SMALL_NODES = 256  # up to which Frobenius's bound is faster than the twenty products of a close one
+SMALL_NODES = 256  # up to which Frobenius's bound is faster than the ten products of a close one
 
 
 @dataclass(frozen=True, eq=False)
