@@ -1,9 +1,8 @@
 """Launches of kernels and waits of the host on a pretended accelerator, against budgets.
 
-Claims: LOBPCG waits at most 4 times an iteration, a Chebyshev filter once, conjugate gradients
-once in 4 steps, a search 10 times in all, the forward of a layer 16 times, and a layer of a
-small dense batch 4 times with its backward. Counted, not timed (`pretended`), on
-every machine the same. A launch takes the host about 6 µs and a wait 30 µs, while the device may have nothing to do.
+Claims: LOBPCG waits at most 4 times an iteration, a Chebyshev filter once, conjugate gradients once in 4 steps, a
+search 10 times in all, the forward of a layer 16 times, and a layer of a small dense batch 4 times with its backward.
+Counted (`pretended`), not timed. A launch takes the host about 6 µs and a wait 30 µs.
 """
 
 import argparse

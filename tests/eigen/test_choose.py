@@ -24,6 +24,7 @@ def signed(graph):
 KINDS = {
     "path": (lambda: Graph.from_scipy(sparse_path(20_000)), 6),
     "surface": (lambda: knn_graph(swiss_roll(4000), 10), 6),
+    "small surface": (lambda: knn_graph(swiss_roll(600), 10), 6),
     "body": (lambda: knn_graph(points(4000, 3), 10), 6),
     "many dimensions": (lambda: knn_graph(points(3000, 10), 10), 20),
     "hubs": (lambda: Graph.from_scipy(preferential_attachment(3000, 4)), 6),

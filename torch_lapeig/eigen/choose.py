@@ -29,6 +29,7 @@ INVERSE = Lobpcg(preconditioner=SparseFactors())
 # with 800 and 2 0.4 to 0.8 and 0.3 to 0.8 (clusters 1.8): RBF, cosines, clusters, random graphs.
 SUBSET_NODES = {False: (520, 8), True: (700, 40)}
 LARGE_WITHOUT_LOOPS = 5_000  # nodes from which on torch takes seconds more than compiled loops
+MESH_NODES = 800  # up to which filters take less time than factors of a surface
 MESH_SHARE = 0.5  # share of inner nodes of a ball from which on a graph is a mesh: of a curve, a surface or a body
 
 
@@ -127,17 +128,18 @@ def choose_for_graph(operator: SymmetricOperator, k: int) -> Choice:
         # SuperLU's factors of a body of 20,000 nodes take 0.6 GiB.
         between = (FACTORS,) if n <= 20_000 and interior_fraction(graph) >= MESH_SHARE else ()
         return Choice((FILTERS, *between, iterative, last), "a sparse graph, with nothing compiled: filters first")
-    # Of small graphs, only curves and plain surfaces have factors that take less time than filters.
-    is_mesh = interior_fraction(graph) >= (0.72 if n <= tuning.BATCHED_NODES else MESH_SHARE)
+    # Of small graphs, only curves and plain surfaces have factors that take less time than filters, of the smallest
+    # only trees and cycles: filters take 0.25 to 0.8 of the time on others, with a backward pass.
+    is_small = n <= tuning.BATCHED_NODES
+    is_mesh = (n > MESH_NODES or is_thin(graph)) and interior_fraction(graph) >= (0.72 if is_small else MESH_SHARE)
     # Multiplications of factors over n times the entries of the matrix: surfaces have 0.02 to 0.13 whatever their size,
     # bodies 0.3 and more.
-    within = Limits(work=0.2 * n * len(graph.col))
-    memory = tuning.BUDGETS["cpu"].factors
+    within, memory = Limits(work=0.2 * n * len(graph.col)), tuning.BUDGETS["cpu"].factors
     if is_mesh and (structure := shifted(operator, 0.0, "Auto()").structure(within, memory)) is not None:
         reason = f"a mesh with {structure.entries / n:.3g} entries a row in its factors"
         return Choice((FACTORS, iterative, last), reason)
     reason = "a body, whose factors fill in" if is_mesh else "a small graph, or clusters, hubs or many dimensions"
-    return Choice((FILTERS, iterative, FACTORS, last), reason)
+    return Choice((FILTERS, *((FACTORS, iterative) if is_small else (iterative, FACTORS)), last), reason)
 
 
 def is_thin(graph: SparsePattern) -> bool:

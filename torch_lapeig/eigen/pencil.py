@@ -235,8 +235,7 @@ def _solve_sparse(problem: Problem, request: Request) -> tuple[RitzPairs, Measur
         if target is not None:
             return _solve_inside(problem, request, pencil.both, mass, of_mass)
     if fills_in and (of_one := of_mass) is not None:
-        form = Form(operator, lambda x: of_one(operator.matmul(x)), mass)
-        found = pairs_by_krylov(request, form, PRODUCTS, seed=0)
+        found = pairs_by_krylov(request, Form(operator, lambda x: of_one(operator.matmul(x)), mass), PRODUCTS, seed=0)
         if bool(found.finished):
             return found._replace(inverses=(of_one,)), Measure(of_one)
     shift, inverse = _least_shift(lambda s: _inverse_of_definite(pencil.both.at(-s)), *pencil.diagonals)

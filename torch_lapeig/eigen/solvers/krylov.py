@@ -66,8 +66,7 @@ class Krylov:
         return one_by_one(self._solve, operator, k, tolerance, progress)
 
     def _solve(self, request: Request) -> RitzPairs:
-        operator = request.operator
-        form = Form(operator, operator.matmul, dense=operator.dense)
+        form = Form(request.operator, request.operator.matmul, dense=request.operator.dense)
         return pairs_by_krylov(request, form, self.max_products, self.seed)
 
 
