@@ -223,10 +223,7 @@ def _gram(a: Tensor, rows: SparseRows | None) -> tuple[Callable[[Tensor], Tensor
         return a.__matmul__, operator_of(a.mT @ a, "matrix")
     forth, back = (partial(product, a, pattern=part) for part in (rows, rows.flipped))
     if checks.is_plain_host(a):
-        from scipy.sparse import csr_array  # loads SciPy
-
-        entries = csr_array((a.numpy(), rows.col.numpy(), rows.crow.numpy()), shape=rows.size)
-        entries = entries.T.tocsr() if rows.is_flipped else entries
+        entries = rows.to_scipy(a).tocsr()
         if np.square(np.diff(entries.indptr).astype(float)).sum() <= FEW_ENTRIES * entries.nnz:
             return forth, operator_of(entries.T @ entries, "matrix")
     options: dict[str, Any] = {"dtype": a.dtype, "device": a.device}

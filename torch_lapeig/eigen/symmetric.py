@@ -229,8 +229,7 @@ class SymmetricOperator(Operator):
         centre = (diagonal - self.pattern.sum_loops(values)).reshape(self.batch_size, -1)
         radius = self.pattern.sum_rows(others.abs()).reshape(centre.shape)
         least, most = (centre - radius).amin(1), (centre + radius).amax(1)
-        size = torch.maximum(least.abs(), most.abs())
-        unit = checks.next_power(size)  # in which squares neither overflow nor vanish
+        unit = checks.next_power(size := torch.maximum(least.abs(), most.abs()))  # squares do not overflow in it
         squares = self.pattern.sum_rows((others / self.pattern.of_graph(unit)).square()).reshape(centre.shape)
         squares = squares + (centre / unit[:, None]).square()
         upper = unit * squares.sum(1).sqrt()

@@ -213,7 +213,7 @@ class _Search:
             # Half of the solves that the last decrease predicts, because convergence accelerates.
             rate = math.log(last / ratio) / step if ratio < last < math.inf else 0.0
             more = int(math.log(max(ratio, 1)) / rate / 2) if rate else space.products
-            step = min(space.products // (1 if is_direct else 2), more)
+            step = min(space.products // (2 if is_direct else 3), more)
             last, predicted = ratio, min(more, self.products) if is_direct else 0
             if done or (self.products + predicted >= self.most and len(theta) >= count):
                 turn = turn[:, :columns]
