@@ -36,9 +36,9 @@ MESH_SHARE = 0.5  # share of inner nodes of a ball from which on a graph is a me
 def solves_all_pairs(graphs: int, nodes: int, device: torch.device) -> bool:
     """Return whether `eigh` of so many small graphs takes less time than Chebyshev filters."""
     if device.type == "cpu":
-        # One graph of 270 nodes, or 64 of 68. Milliseconds of a layer's forward and backward with filters and with
-        # `eigh`: one set of 300 points 17.6 and 22.3, of 400 19 and 30, 8 of 200 30 and 34.
-        return graphs * nodes**3 <= 2e7
+        # One graph of 240 nodes, or 64 of 68. Milliseconds of a layer's forward and backward with filters and with
+        # `eigh`: one set of 240 points 13.6 and 13.7, of 260 13.6 and 15.7, 8 of 130 20 and 27, 16 of 100 43 and 29.
+        return graphs * nodes**3 <= (2e7 if nodes <= 100 else 1.4e7)
     # On accelerators `eigh` takes about 9 µs for each row. Filters take 40 ms for their launches, whatever the size of
     # small graphs (milliseconds of `eigh` and filters on an H200: one of 500 nodes 4.6 and 45, 32 of 256 65 and 40).
     return nodes <= tuning.EIGH_NODES or (nodes <= tuning.DENSE_EIGH_NODES and graphs * nodes <= 4800)
