@@ -6,13 +6,9 @@
 Case i of a probe depends on the seed and i alone. Each failure is a file with the whole problem in it, which
 ``--replay`` solves and judges again, without the random numbers it came from.
 
-Probes: ``solve`` (eigenpairs of some fifty families of graphs, by the default and every named solver, float32 and
-float64, alone and in a batch, against LAPACK), ``gradient`` (first and second derivatives against finite differences of
-a dense reference, float32 against float64), ``layer`` (adversarial points through `LaplacianEigenmaps`, every
-weighting, autocast), ``mesh`` (cotangent Laplacians with a mass, and gradients to vertices), ``directed`` (signed and
-magnetic Laplacians and their gradients, against LAPACK), ``products`` (operators of functions and of two factors, with
-gradients), ``pencil`` (mass matrices and gradients to both matrices, against SciPy's dense `eigh`). Arguments that make
-no sense are for the tests.
+Probes: ``solve`` (eigenpairs of some fifty families of graphs by every solver, against LAPACK), ``gradient`` (against
+finite differences of a dense reference), ``layer`` (adversarial points, every weighting, autocast), ``mesh``,
+``directed`` (signed and magnetic Laplacians), ``products`` (of functions and of two factors), ``pencil``.
 
 Goals, of the default solver but for the last rows; named solvers are counted each on its own:
 
@@ -26,6 +22,5 @@ Goals, of the default solver but for the last rows; named solvers are counted ea
 | non-finite gradient, adversarial step | 0 where the true one is representable in the input's dtype |
 | wrong value, gradient or crash, by products and of pencils | 0 |
 
-What counts as wrong is in the docstrings of `pairs`, `gradients` and `layers`: bounds that follow from the residual,
-the gap and the precision, so that a finding is a fault and not bad luck.
+What counts as wrong is in the docstrings of `pairs`, `gradients` and `layers`: bounds by residual, gap and precision.
 """

@@ -158,11 +158,18 @@ def test_derivatives(is_equal, is_sparse):
 
 
 def test_large_indefinite_masses_are_refused():
-    laplacian = unnormalized(KNN(8)(surface(700)))
-    mass = mass_of(laplacian)
+    mass = mass_of(laplacian := unnormalized(KNN(8)(surface(700))))
     mass = (mass - 1.5 * torch.diag(mass.diagonal() - 0.01)).to_sparse_coo()
     with pytest.raises(ValueError, match="mass must be positive definite"):
         eigenpairs(laplacian, 2, mass=-mass)
+
+
+def test_elements_of_very_different_sizes_take_few_solves():
+    ends, h = torch.eye(400).double().diff(dim=0), torch.logspace(0, -6, 399).double()
+    mass = torch.diag(ends.abs().mT @ h / 2).to_sparse_coo()
+    pairs = eigenpairs((ends.mT @ (ends / h[:, None])).to_sparse_coo(), 4, mass=mass)
+    check_pairs(pairs, (torch.arange(5).double() * torch.pi / h.sum()) ** 2, rtol=1e-2, atol=1e-6)
+    assert pairs.iterations <= 100
 
 
 def graded(n, orders=16.0):

@@ -158,9 +158,9 @@ def _eigh_of_pencil(stiffness: Tensor, mass: Tensor, *, is_inside: bool) -> tupl
 
 def _least_shift(factor: Callable[[float], F | None], stiffness: Any, mass: Any) -> tuple[float, F]:
     """Return a shift at which K + s M is positive definite, given both diagonals, and what ``factor`` makes of it."""
-    # The first shift has the size of the first eigenvalue of a surface. If it is too small, one near the least follows.
-    ratio = abs(float(stiffness.sum())) / (float(mass.sum()) * max(len(mass), 1))
-    failed, shift = 0.0, SHIFT * ratio if ratio > 0 else 1.0
+    # A first shift of the size of a surface's first eigenvalue, with elements of M_ii / K_ii; then one near the least.
+    area = float((mass[stiffness != 0] / abs(stiffness[stiffness != 0])).sum())
+    failed, shift = 0.0, SHIFT / area if 0 < area < math.inf else 1.0
     for _ in range(500):  # to the end of float64
         if (found := factor(shift)) is not None:
             break
