@@ -37,7 +37,7 @@ MASS_RATIO = 1e4  # largest ratio of the diagonal of M that costs no digits
 MOST_SOLVES = 20_000  # of the factors
 PRODUCTS = 1000  # with M⁻¹ K, which find the pairs of most matrices of no shape
 POLISH_STEPS = 30  # of the inverse inside the spectrum, until residuals of wanted pairs are round-off
-SHIFT = 0.1  # s over an estimate of the first eigenvalue
+SHIFT = 0.1  # s over an estimate of the first eigenvalue; of all pairs, one from traces costs large values no digits
 
 F = TypeVar("F")
 
@@ -148,7 +148,7 @@ def _eigh_of_pencil(stiffness: Tensor, mass: Tensor, *, is_inside: bool) -> tupl
         low, failed = torch.linalg.cholesky_ex((stiffness + stiffness.mT) / 2 + shift * mass)
         return None if int(failed) else low
 
-    shift, low = _least_shift(factor, stiffness.diagonal(), mass.diagonal())
+    shift, low = _least_shift(factor, abs(float(stiffness.trace())) / (float(mass.trace()) * len(mass)))
     half = torch.linalg.solve_triangular(low, mass, upper=False)
     theta, q = torch.linalg.eigh(torch.linalg.solve_triangular(low, half.mT, upper=False))
     theta, q = theta.flip(0).clamp_min(torch.finfo(theta.dtype).tiny), q.flip(1)
@@ -156,11 +156,9 @@ def _eigh_of_pencil(stiffness: Tensor, mass: Tensor, *, is_inside: bool) -> tupl
     return (values, found, root[:, None] * of_mass, math.inf) if is_inside else (values, found, low, shift)
 
 
-def _least_shift(factor: Callable[[float], F | None], stiffness: Any, mass: Any) -> tuple[float, F]:
-    """Return a shift at which K + s M is positive definite, given both diagonals, and what ``factor`` makes of it."""
-    # A first shift of the size of a surface's first eigenvalue, with elements of M_ii / K_ii; then one near the least.
-    area = float((mass[stiffness != 0] / abs(stiffness[stiffness != 0])).sum())
-    failed, shift = 0.0, SHIFT / area if 0 < area < math.inf else 1.0
+def _least_shift(factor: Callable[[float], F | None], first: float) -> tuple[float, F]:
+    """Return a shift that makes K + s M definite, the ``first`` eigenvalue's or near the least, and its factors."""
+    failed, shift = 0.0, SHIFT * first if first > 0 else 1.0
     for _ in range(500):  # to the end of float64
         if (found := factor(shift)) is not None:
             break
@@ -238,7 +236,9 @@ def _solve_sparse(problem: Problem, request: Request) -> tuple[RitzPairs, Measur
         found = pairs_by_krylov(request, Form(operator, lambda x: of_one(operator.matmul(x)), mass), PRODUCTS, seed=0)
         if bool(found.finished):
             return found._replace(inverses=(of_one,)), Measure(of_one)
-    shift, inverse = _least_shift(lambda s: _inverse_of_definite(pencil.both.at(-s)), *pencil.diagonals)
+    own, masses = (part[pencil.diagonals[0] != 0] for part in pencil.diagonals)
+    area = float((masses / abs(own)).sum())  # of a surface with elements of M_ii / K_ii, of all sizes
+    shift, inverse = _least_shift(lambda s: _inverse_of_definite(pencil.both.at(-s)), 1 / area if area else 0.0)
     form = Form(operator, inverse, mass, inverse, -shift, width=WIDTH, memory=budget_of(torch.device("cpu")).factors)
     return pairs_by_krylov(request, form, MOST_SOLVES, seed=0), Measure(inverse, shift)
 
