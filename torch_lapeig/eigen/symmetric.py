@@ -232,8 +232,7 @@ class SymmetricOperator(Operator):
         unit = checks.next_power(size := torch.maximum(least.abs(), most.abs()))  # squares do not overflow in it
         squares = self.pattern.sum_rows((others / self.pattern.of_graph(unit)).square()).reshape(centre.shape)
         squares = squares + (centre / unit[:, None]).square()
-        upper = unit * squares.sum(1).sqrt()
-        lower = -upper
+        lower, upper = (sign * unit * squares.sum(1).sqrt() for sign in (-1, 1))
         # No column is longer than the largest product.
         if self.num_nodes > SMALL_NODES and (close or (size > 2 * unit * squares.amax(1).sqrt()).any()):
             lower, _, _, upper = ends_of_spectrum(self.frozen(), 0, unit[:, None, None])
